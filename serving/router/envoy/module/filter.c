@@ -70,8 +70,8 @@ static bool is_generation(void* filter) {
 // Returns the name of the cluster that Envoy has chosen, by the last try; one without data if there is none.
 static Text chosen_cluster(void* filter) {
   Text cluster = {NULL, 0};
-  bool found = envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster);
-  return found ? cluster : (Text){NULL, 0};
+  bool has_cluster = envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster);
+  return has_cluster ? cluster : (Text){NULL, 0};
 }
 
 // Returns whether the request's tokens are counted. The metadata of a route have `continuous` or `final` for
@@ -146,9 +146,9 @@ int envoy_dynamic_module_on_http_filter_request_trailers(void* filter, void* own
 static bool is_coded(void* filter) {
   Text coding = {NULL, 0};
   size_t codings = 0;
-  bool found = envoy_dynamic_module_callback_http_get_header(
+  bool has_coding = envoy_dynamic_module_callback_http_get_header(
       filter, ENVOY_RESPONSE_HEADERS, LITERAL("content-encoding"), &coding, 0, &codings);
-  return found && (codings > 1 || !text_is(coding, LITERAL("identity")));
+  return has_coding && (codings > 1 || !text_is(coding, LITERAL("identity")));
 }
 
 int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own, bool is_last) {

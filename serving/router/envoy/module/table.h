@@ -12,8 +12,8 @@
 #define DURATION_BUCKETS 17  // one for each bound of durations, and one above
 #define LATENCY_BUCKETS 16   // the same for latencies of tokens
 
-// Counters of tokens. The gateway reads them in this order while requests change them: what is settled before
-// what is admitted, so that it never sees more settled than admitted.
+// Counters of tokens. The gateway reads them in this order while requests change them: the settled counters
+// first, so that it never sees more settled than admitted.
 //
 // A reading may be between the two updates of one request: of the sum of start times, and of the requests.
 // The sum is first when a request is admitted, and last when it is settled. So the sum that the gateway sees
