@@ -156,7 +156,7 @@ def play(
             confirms = isinstance(decision, Confirm)
             below = (
                 0.0
-                if confirms or decision.best is None
+                if confirms or decision.best is None or not decision.is_safe
                 else _to_beat(seen, decision.best, repeatability) * float(grid.costs[row])
             )
             seen.append(grid.observe(row, int(rng.integers(grid.rounds)), below=below, confirms=confirms))
@@ -164,10 +164,9 @@ def play(
 
 def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> float:
     """Return the lower bound of the best objective."""
-    of_it = [trial for trial in seen if trial.index == best]
-    known = [_estimate(trial.log_objective or 0.0, trial.noise) for trial in of_it if not trial.censored] or [
-        _estimate(trial.log_objective or 0.0, trial.noise) for trial in of_it
-    ]
+    of_it = [trial for trial in seen if trial.index == best and trial.log_objective is not None]
+    complete = [trial for trial in of_it if not trial.censored] or of_it
+    known = [_estimate(trial.log_objective or 0.0, trial.noise) for trial in complete]
     return intervals.pooled(known, repeatability).low / HOUR
 
 

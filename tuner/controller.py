@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
-from serving import engines, errors
+from serving import clock, engines, errors
 from serving.data_dir import DataDir
 from serving.kube import (
     EventRecorder,
@@ -23,7 +23,8 @@ from serving.objects import Object, is_deleting
 from serving.planning.models import volume as volumes
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import AUTO, IMAGE, VolumeSource
-from serving.resources import kinds
+from serving.resources import conditions, kinds
+from serving.resources.conditions import Condition
 from serving.resources.engine import Engine
 from serving.resources.tuning.trial import FINISHED
 from serving.settings import DEFAULTS as SERVING
@@ -33,6 +34,8 @@ from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperim
 from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS, TunerSettings
 
+_RECOMMENDED = "Recommended"
+"""The condition with the result of the search."""
 _OWNER, _TARGET, _NAMESPACE = "owner", "target", "namespace"
 
 
@@ -86,7 +89,11 @@ class ExperimentController:
             return None
         versions = await self._cluster.read() if self._volume == AUTO else None
         choice = volumes.choose(self._volume, versions)
-        plan = await self._worker.plan(self._request(experiment, choice.source))
+        try:
+            plan = await self._worker.plan(self._request(experiment, choice.source))
+        except errors.Temporary as error:
+            await self._report_failure(experiment, error)
+            raise
         current = self._experiments.get(*key)
         if current is None or _generation(current) != _generation(experiment):
             return None  # deleted, replaced or changed meanwhile: that change has a reconcile of its own
@@ -117,6 +124,18 @@ class ExperimentController:
             runtime_images=self._images,
             volume=volume,
         )
+
+    async def _report_failure(self, experiment: Object, error: errors.Temporary) -> None:
+        """Set the conditions of an experiment whose search failed and will be repeated."""
+        status = experiment.get("status") or {}
+        stored = status.get("conditions") or []
+        failed = [Condition(name, "False", error.reason, str(error)) for name in (_RECOMMENDED, "Ready")]
+        _, generation = _generation(experiment)
+        merged = conditions.merge(stored, failed, generation=generation, now=clock.rfc3339(clock.now()))
+        others = [condition for condition in stored if condition["type"] not in (_RECOMMENDED, "Ready")]
+        body = {"phase": "Pending", **status, "conditions": [*others, *merged]}
+        await self._kube.apply_status(kinds.PROFILING_EXPERIMENT, experiment, body)
+        await self._recorder.emit(experiment, error.reason, str(error), "Warning")
 
     def _recorded(self, experiment: Object) -> RecordedExperiment:
         return RecordedExperiment(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))

@@ -86,7 +86,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
         experiment_spec=spec,
         status=ProfilingExperimentStatus.model_validate(experiment.get("status") or {}),
         space=space,
-        trials=_records(request.recorded, spec, space, version["status"]["digest"]),
+        trials=_records(request.recorded, spec, space, digest=version["status"]["digest"]),
         render=partial(_rendered, tuned_target, version, spec),
         tuner_settings=request.settings,
     )
@@ -132,9 +132,17 @@ def _rendered(
 
 
 def _records(
-    recorded: RecordedExperiment, spec: ProfilingExperimentSpec, space: Space, digest: str | None = None
+    recorded: RecordedExperiment,
+    spec: ProfilingExperimentSpec,
+    space: Space,
+    *,
+    digest: str | None = None,
+    costs: Floats | None = None,
 ) -> tuple[TrialRecord, ...]:
-    """Return the trials by number; with a `digest`, those that measured another model are stale."""
+    """Return the trials by number, at these hourly costs of the specs or else at their own.
+
+    With a `digest`, those that measured another model are stale.
+    """
     records = [
         trial_record.read(
             trial,
@@ -142,6 +150,7 @@ def _records(
             spec.objective,
             spec.constraints,
             stale=digest is not None and trial["spec"].get("modelDigest") != digest,
+            costs=costs,
         )
         for trial in recorded.trials
     ]
@@ -176,10 +185,12 @@ def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: 
         return None
     shared = _shared(spec.constraints, snapshot.experiment_spec.constraints)
     spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
-    observations = [record.observation for record in _records(recorded, spec, space)]
+    costs = price(space)
+    records = _records(recorded, spec, space, costs=costs if (costs > 0).all() else None)
+    observations = [record.observation for record in records]
     return Earlier(
         recorded.experiment["metadata"]["name"],
-        problem_of(spec, space, price(space)),
+        problem_of(spec, space, costs),
         tuple(observation for observation in observations if observation is not None),
         tuple(shared),
     )

@@ -24,6 +24,9 @@ CAUSES: dict[str, Cause] = {
 """Reasons of a trial whose spec does not run."""
 SILENT = ("LoadFailed", "Interrupted", "")
 """Reasons of a trial without information about its spec."""
+BREAKS_CONSTRAINT = "BreaksConstraint"
+"""The reason of a trial that met its constraints at no load: its constraint values count, its objective
+does not."""
 MOST_MARGIN = 3.0
 """Margins are clipped at a factor of 20 either way: a larger excess has no information about neighbours."""
 TINY = 1e-9
@@ -51,11 +54,18 @@ def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Pr
 
 
 def observation_of(
-    spec: TrialSpec, status: TrialStatus, index: int, objective: Objective, constraints: Sequence[Constraint]
+    spec: TrialSpec,
+    status: TrialStatus,
+    index: int,
+    objective: Objective,
+    constraints: Sequence[Constraint],
+    *,
+    cost_per_hour: float,
 ) -> Observation | None:
     """Return the observation of a Trial; None while it runs, or without information about its spec.
 
-    A spec that ran, but whose objective cannot be computed (nothing was answered), counts as crashed.
+    A spec that ran, but whose objective cannot be computed (nothing was answered), counts as crashed. A trial
+    that met its constraints at no load has no objective: its throughput is that of the least load.
     """
     if status.phase not in FINISHED or status.reason in SILENT:
         return None
@@ -65,15 +75,16 @@ def observation_of(
         return Observation(index, cause=cause, seconds=status.seconds, confirms=confirms)
     value = None
     if status.result is not None:
-        value = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)
+        value = objective_value(objective, status.result, cost_per_hour, spec.batch)
     if status.result is None or value is None or value.value <= 0:
         return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
     bounded = [_margin(constraint, status.result) for constraint in constraints]
     sign = 1.0 if objective.type == "maximize" else -1.0
+    has_objective = status.reason != BREAKS_CONSTRAINT
     return Observation(
         index=index,
-        log_objective=sign * math.log(value.value),
-        noise=intervals.log_deviation(value),
+        log_objective=sign * math.log(value.value) if has_objective else None,
+        noise=intervals.log_deviation(value) if has_objective else 0.0,
         margins=tuple(margin for margin, _ in bounded),
         margin_noise=max((noise for _, noise in bounded), default=0.0),
         scatter=status.result.scatter or 0.0,

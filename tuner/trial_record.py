@@ -9,8 +9,8 @@ from serving.objects import Object
 from serving.resources.tuning.experiment import Constraint, Objective
 from serving.resources.tuning.trial import FINISHED, Estimate, TrialSpec, TrialStatus
 from tuner.objective import objective_value
-from tuner.observation import SILENT, observation_of
-from tuner.search.problem import Observation
+from tuner.observation import BREAKS_CONSTRAINT, SILENT, observation_of
+from tuner.search.problem import Floats, Observation
 from tuner.specs.space import Space
 
 Meets = Literal["Yes", "No", "Unsure", ""]
@@ -19,9 +19,6 @@ Key = int | tuple[tuple[str, str, str], ...]
 """A spec: its row in the space, or its settings if it lies outside the space."""
 MEASURED = "Measured"
 """The reason of a trial that was measured completely: only such trials are compared."""
-BREAKS_CONSTRAINT = "BreaksConstraint"
-"""The reason of a trial that met its constraints at no load: its constraint values count, its objective
-does not."""
 LOAD_FAILED = "LoadFailed"
 """The reason of a trial whose load could not be generated."""
 LOAD_RESTARTED = "LoadRestarted"
@@ -115,8 +112,17 @@ def read(
     constraints: Sequence[Constraint],
     *,
     stale: bool = False,
+    costs: Floats | None = None,
 ) -> TrialRecord:
     """Return a Trial with its row, objective and observation; a stale one has neither of the latter.
+
+    Args:
+        trial: the object.
+        space: of the experiment.
+        objective: of the experiment.
+        constraints: of the experiment.
+        stale: whether it measured another model than the target has now.
+        costs: (n,) hourly cost of each spec that the observation counts; None counts the trial's own.
 
     Raises:
         pydantic.ValidationError: not a Trial.
@@ -131,5 +137,6 @@ def read(
     if not stale and status.result is not None:
         value = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)
     if not stale and index is not None:
-        observation = observation_of(spec, status, index, objective, constraints)
+        cost = spec.cost_per_hour if costs is None else float(costs[index])
+        observation = observation_of(spec, status, index, objective, constraints, cost_per_hour=cost)
     return TrialRecord(record.name, spec, status, index, value, observation, stale)

@@ -16,6 +16,8 @@ class LanguageEngine:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.queries: list[str] = []
+        """Query string of each request."""
         self.released = asyncio.Event()
         """Every answer waits for it before its first token."""
         self.released.set()
@@ -36,6 +38,7 @@ class LanguageEngine:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())
         self.requests.append(body)
+        self.queries.append(request.query_string)
         await self.released.wait()
         number = int(body.get("max_tokens", 16))
         if not body.get("stream"):

@@ -61,9 +61,12 @@ def measured(snapshot: ExperimentSnapshot, index: int) -> list[TrialRecord]:
 def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Rendering) -> float | None:
     """Return the throughput with which this spec beats the best; None if throughput does not decide.
 
-    The best spec counts with the lower end of its interval, so that equal specs are measured completely.
+    It does not while the best spec may break a constraint: any safe spec comes before that one. The best spec
+    counts with the lower end of its interval, so that equal specs are measured completely.
     """
-    trials = [] if decision.best is None else measured(snapshot, decision.best)
+    if decision.best is None or not decision.is_safe:
+        return None
+    trials = measured(snapshot, decision.best)
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
     if not results:
         return None

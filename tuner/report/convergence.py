@@ -6,14 +6,16 @@ from functools import cached_property
 
 import numpy as np
 
+from serving import errors
 from tuner.observation import problem_of
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Choice, Step
 from tuner.search import pruning, ranking
 from tuner.search.posterior import Prediction, SpaceModel, predict
-from tuner.search.problem import Observation, Problem
+from tuner.search.problem import Floats, Observation, Problem
 from tuner.search.regret import outlook
 from tuner.settings import SearchSettings
+from tuner.specs import prices
 
 LEAST_SPECS = 3
 """Least number of running specs for a model of the space."""
@@ -44,12 +46,25 @@ class SearchData:
 
 
 def search_data(evidence: Evidence) -> SearchData:
-    """Return the experiment's observations; the costs of unmeasured specs are not needed here."""
+    """Return the experiment's observations, and its space with the costs by the first trial with a price."""
     observed = [(row.observation, row.spec.number) for row in evidence.rows if row.observation is not None]
-    problem = problem_of(evidence.spec, evidence.space, np.zeros(evidence.space.size))
+    problem = problem_of(evidence.spec, evidence.space, _costs(evidence))
     return SearchData(
         problem, tuple(observation for observation, _ in observed), tuple(number for _, number in observed)
     )
+
+
+def _costs(evidence: Evidence) -> Floats:
+    """Return the hourly cost of each spec; zeros if no trial has a price."""
+    for row in evidence.rows:
+        if row.index is not None and row.spec.cost_per_hour > 0:
+            try:
+                return prices.costs_from_trial(
+                    evidence.spec, evidence.space, row.index, row.spec.cost_per_hour
+                )
+            except errors.Permanent:
+                break
+    return np.zeros(evidence.space.size)
 
 
 def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings) -> bool:

@@ -14,10 +14,11 @@ from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from serving.resources.tuning.trial import Estimate, Window
 from tuner import intervals, trial_record
 from tuner.constraints import bound_of, measured_value
+from tuner.observation import BREAKS_CONSTRAINT
 from tuner.report.schema import Bound, Check, Choice, Comparison
 from tuner.settings import TunerSettings
 from tuner.specs.space import Space
-from tuner.trial_record import BREAKS_CONSTRAINT, Key, TrialRecord
+from tuner.trial_record import Key, TrialRecord
 
 
 @dataclass(frozen=True)

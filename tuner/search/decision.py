@@ -27,6 +27,8 @@ class _Decision:
     """The spec that would be recommended now; None if no spec that ran meets the constraints."""
     probability: float | None = None
     """That one further measurement of `best` meets every constraint; None without `best`."""
+    is_safe: bool = False
+    """Whether the margins of `best` hold at the safety quantile."""
     alternative: Alternative | None = None
     """The spec of the same price to compare `best` with; None if no other was measured."""
     learned: Learned = ()

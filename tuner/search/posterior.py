@@ -19,6 +19,9 @@ STEPS = 15
 BOOT_SPREAD = 0.3
 """Uncertainty of the border between specs that boot and specs that do not, on a scale from -1 to 1."""
 
+UNKNOWN = 100.0
+"""Standard deviation of a log objective without information: the posterior is the prior."""
+
 
 @dataclass(frozen=True)
 class TransferPrior:
@@ -89,10 +92,6 @@ class SpaceModel:
         return [seen for seen in self.observations if seen.boots]
 
     @cached_property
-    def _rows(self) -> Integers:
-        return np.array([seen.index for seen in self._running], dtype=np.int64)
-
-    @cached_property
     def _prior_objective(self) -> Floats:
         if self.prior is not None:
             return self.prior.objective
@@ -107,20 +106,29 @@ class SpaceModel:
 
     @cached_property
     def _objective(self) -> Surrogate:
-        values = np.array([seen.log_objective or 0.0 for seen in self._running])
-        noise = np.array([seen.noise for seen in self._running])
-        return self._residual(values, noise, self._prior_objective, OBJECTIVE, self._scale)
+        measured = [
+            (seen.index, seen.log_objective, seen.noise)
+            for seen in self._running
+            if seen.log_objective is not None
+        ]
+        if not measured:
+            expected = self._prior_objective
+            measured = [(seen.index, float(expected[seen.index]), UNKNOWN) for seen in self._running]
+        rows, values, noise = zip(*measured, strict=True)
+        return self._residual(
+            rows, values, noise, expected=self._prior_objective, prior=OBJECTIVE, typical=self._scale
+        )
 
     @cached_property
     def _margins(self) -> tuple[Surrogate, ...]:
-        noise = np.array([seen.margin_noise for seen in self._running])
         return tuple(
             self._residual(
-                np.array([seen.margins[k] for seen in self._running]),
-                noise,
-                self._prior_margin(k),
-                MARGIN,
-                self._margin_scale,
+                [seen.index for seen in self._running],
+                [seen.margins[k] for seen in self._running],
+                [seen.margin_noise for seen in self._running],
+                expected=self._prior_margin(k),
+                prior=MARGIN,
+                typical=self._margin_scale,
             )
             for k in range(self.problem.constraints)
         )
@@ -134,11 +142,19 @@ class SpaceModel:
         return None if self.prior is None else self.prior.margin_scale
 
     def _residual(
-        self, values: Floats, noise: Floats, expected: Floats, prior: Prior, typical: float | None
+        self,
+        rows: Sequence[int],
+        values: Sequence[float],
+        noise: Sequence[float],
+        *,
+        expected: Floats,
+        prior: Prior,
+        typical: float | None,
     ) -> Surrogate:
-        residuals = values - expected[self._rows]
+        at = np.array(rows, dtype=np.int64)
+        residuals = np.array(values) - expected[at]
         scale = None if typical is None else max(float(residuals.std()), typical)
-        return Surrogate(self._points[self._rows], residuals, noise, prior, steps=STEPS, scale=scale)
+        return Surrogate(self._points[at], residuals, np.array(noise), prior, steps=STEPS, scale=scale)
 
     @staticmethod
     def _shifted(residual: Posterior, expected: Floats) -> Posterior:

@@ -82,6 +82,7 @@ class SearchStep:
             decision,
             best=leading.index,
             probability=leading.probability,
+            is_safe=leading.is_safe,
             alternative=ranking.alternative(self._ranked, leading, self.problem.log_cost),
         )
 

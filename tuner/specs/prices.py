@@ -109,6 +109,36 @@ def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) ->
     return np.broadcast_to(np.asarray(cost_per_hour(has, prices), dtype=np.float64), (space.size,)).copy()
 
 
+def costs_from_trial(
+    spec: ProfilingExperimentSpec, space: Space, row: int, cost: float
+) -> NDArray[np.float64]:
+    """Return the hourly cost of a replica of each spec, from that of a measured one.
+
+    Unlike `costs`, it needs no target. A share of a GPU counts as it is asked for, without the rounding of a
+    mechanism that only the target names.
+
+    Args:
+        spec: the experiment.
+        space: its space.
+        row: of the measured spec.
+        cost: of an hour of the measured spec's replica.
+
+    Raises:
+        Permanent: GpuShareInvalid, the share of a spec does not exist.
+    """
+    resources = spec.target.resources or Resources()
+    gpu = {} if resources.gpu is None else resources.gpu.model_dump(exclude_none=True)
+    tuned = {
+        axis.name.removeprefix("gpu."): axis.values[0]
+        for axis in space.axes
+        if axis.label in ("resource/gpu.memory", "resource/gpu.cores")
+    }
+    if tuned:
+        resources = resources.model_copy(update={"gpu": Gpu.model_validate(gpu | tuned)})
+    relative = costs(Amounts(), resources, space, spec.prices)
+    return np.asarray(relative + (cost - relative[row]))
+
+
 def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
     columns = [
         i for i, axis in enumerate(space.axes) if axis.label in ("resource/gpu.memory", "resource/gpu.cores")

@@ -47,7 +47,7 @@ def clients_together(
     """Return the requests of each second of all clients.
 
     The rate of each client is published per window, and steps where a window ends, which the source does not.
-    Given `whole`, the sum of their rates, the steps are removed: requests vary about the straight lines of
+    Given `sums`, the sum of their rates, the steps are removed: requests vary about the straight lines of
     `rates` as they vary about the steps.
     """
     total = np.zeros(seconds)
@@ -60,8 +60,13 @@ def clients_together(
     steps = sums.rates[np.clip(bins, 0, len(sums.rates) - 1)]
     lines = rates(sums, start, seconds, 1.0)
     scaled = total * np.divide(lines, steps, out=np.ones(seconds), where=steps > 0)
-    whole_part = np.floor(scaled)
-    counts: Floats = whole_part + (draws.random(seconds) < scaled - whole_part)
+    return whole(scaled, draws)
+
+
+def whole(expected: Floats, draws: np.random.Generator) -> Floats:
+    """Return whole numbers with these means: each is rounded up with the probability of its fraction."""
+    least = np.floor(expected)
+    counts: Floats = least + (draws.random(len(expected)) < expected - least)
     return counts
 
 

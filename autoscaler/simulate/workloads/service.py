@@ -147,7 +147,7 @@ def _of_rates(
     replica = _replica(float(per_second.mean()), 1.0, options)
     load: Flow | Requests = Flow(per_second, per_second)
     if per_second.sum() <= FOLLOWED and mean < FLUID_RATE:
-        at = arrivals.within(np.round(per_second), draws)
+        at = arrivals.within(arrivals.whole(per_second, draws), draws)
         load = Requests(at, np.ones(len(at)), service_times(len(at), replica.service_seconds, draws))
     start = trace.start + span.start
     return Workload(

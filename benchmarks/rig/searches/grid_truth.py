@@ -58,15 +58,20 @@ def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
     ran = np.array([all(seen.boots for seen in trials) for trials in by_spec])
     values = np.array(
         [
-            [math.nan if seen is None else seen.log_objective or 0.0 for seen in trials]
+            [
+                math.nan if seen is None or seen.log_objective is None else seen.log_objective
+                for seen in trials
+            ]
             for trials in zip(*rounds, strict=True)
         ]
     )
-    measured = ~np.isnan(values)
+    measured = ~np.isnan(
+        values
+    )  # a spec that does not run, or meets its constraints at no load, has no value
     effect = np.median(values[ran & measured.all(axis=1)], axis=0)
     values = values - (effect - effect.mean())
     meets = np.array([runs and _meets(trials) for runs, trials in zip(ran, by_spec, strict=True)])
-    means = np.nanmean(values, axis=1)
+    means = np.nansum(values, axis=1) / np.maximum(measured.sum(axis=1), 1)
     mean = np.where(meets, means, -np.inf)
     best = int(np.argmax(mean))
     like_the_best = mean >= mean[best] - NEAR

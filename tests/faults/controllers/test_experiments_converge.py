@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from serving import clock
+from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import kinds
+from serving.resources import conditions, kinds
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import ready_version
 from tests.objects import experiments
@@ -77,11 +77,25 @@ class SlowSearch(LocalSearch):
         return plan
 
 
-async def control(api: FakeKube, *, change: Callable[[FakeKube], None] | None = None) -> None:
+class DyingSearch(LocalSearch):
+    """A search whose process dies while `dies` is set."""
+
+    def __init__(self) -> None:
+        self.dies = True
+
+    async def plan(self, request: PlanRequest) -> ExperimentPlan:
+        if self.dies:
+            raise errors.Temporary("SearchDied", "the process that searches for pe died")
+        return await super().plan(request)
+
+
+async def control(
+    api: FakeKube, *, change: Callable[[FakeKube], None] | None = None, search: LocalSearch | None = None
+) -> None:
     """Run the controller; `change` happens while it waits for the first plan."""
     kube = api.client("experiment")
     watches = Watches(kube)
-    worker = SlowSearch(api, watches, change) if change is not None else LocalSearch()
+    worker = SlowSearch(api, watches, change) if change is not None else search or LocalSearch()
     controller = ExperimentController(
         kube,
         watches,
@@ -155,6 +169,24 @@ async def test_plan_of_an_earlier_spec_is_not_applied_when_the_spec_has_changed(
         (stored,) = api.find(kinds.PROFILING_EXPERIMENT)
     assert stored["status"]["observedGeneration"] == stored["metadata"]["generation"] == 2
     assert len(api.find(kinds.TRIAL)) == 1
+
+
+async def test_experiment_has_a_condition_and_an_event_while_its_search_dies() -> None:
+    api, search = arrange(), DyingSearch()
+
+    def ready() -> tuple[str, str]:
+        stored = (api.find(kinds.PROFILING_EXPERIMENT)[0].get("status") or {}).get("conditions")
+        condition = conditions.find(stored, "Ready") or {}
+        return condition.get("status", ""), condition.get("reason", "")
+
+    async with running(control(api, search=search), measure(api)):
+        await until(lambda: ready() == ("False", "SearchDied"), "the experiment reports its search")
+        await until(lambda: bool(api.find(kinds.EVENT_V1)), "an event reports the search")
+        search.dies = False
+        end = await story(api)
+    (event, *_) = [event for event in api.find(kinds.EVENT_V1) if event["reason"] == "SearchDied"]
+    assert (event["type"], event["message"]) == ("Warning", "the process that searches for pe died")
+    assert (end["experiment"][0], ready()) == ("Succeeded", ("True", "Recommended"))
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])

@@ -215,6 +215,17 @@ def test_search_gets_earlier_experiments_with_axes_in_our_order() -> None:
     assert np.exp(earlier.problem.log_cost[rows]) == pytest.approx([1.05, 1.1])
 
 
+def test_search_gets_earlier_experiments_at_its_own_prices() -> None:
+    cheap, dear = {"cpu": "1", "memory": "0.1"}, {"cpu": "2", "memory": "0.2"}
+    before = carried_out(experiments.experiment("before", prices=cheap), measured(100))
+    at_old, at_new = (
+        given_to_search(experiments.experiment(prices=prices), before)[0] for prices in (cheap, dear)
+    )
+    assert at_new.problem.log_cost == pytest.approx(at_old.problem.log_cost + math.log(2))
+    objectives = [earlier.observations[0].log_objective for earlier in (at_old, at_new)]
+    assert objectives[1] == pytest.approx(objectives[0] - math.log(2))
+
+
 def test_search_gets_constraints_of_earlier_experiments_by_metric_and_percentile() -> None:
     error_rate = {"metric": "errorRate", "atMost": "1%"}
     p99 = {"metric": "latency", "percentile": 99, "atMost": "100ms"}

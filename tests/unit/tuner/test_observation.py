@@ -159,6 +159,15 @@ def test_missing_latency_breaks_its_bound():
     assert not observation.feasible
 
 
+def test_trial_that_breaks_a_constraint_at_every_load_has_margins_and_no_objective():
+    slow = window(latencies=[{"metric": "latency", "percentile": 99, **estimate(0.2, 0.01)}])
+    observation = observed(trial("BreaksConstraint", result=slow))
+    assert observation is not None
+    assert (observation.log_objective, observation.noise) == (None, 0.0)
+    assert observation.margins[0] == pytest.approx(math.log(2))
+    assert (observation.boots, observation.feasible) == (True, False)
+
+
 def test_error_rate_is_compared_with_its_bound():
     observation = observed(trial(result=window(errorRate=estimate(0.02, 0.005))))
     assert observation is not None

@@ -203,7 +203,6 @@ class LoadModel:
         """
         curves, nearest = self.curves(level, every=every), self._nearest(level)
         rate = self._rate(curves, level)
-        tokens_per_answer = nearest.tokens_per_second / max(nearest.throughput.value, TINY)
         deviations = [
             float(curves.repeat_deviation(key, np.array([level]))[0])
             for limit in self.limited
@@ -215,7 +214,7 @@ class LoadModel:
                 "throughput": rate,
                 "latencies": self._latencies(curves, level),
                 "error_rate": self._failures(level),
-                "tokens_per_second": tokens_per_answer * rate.value,
+                "tokens_per_second": self._tokens_per_answer * rate.value,
                 "start_time": self.windows[0].start_time,
                 "seconds": sum(each.seconds for each in self.windows),
                 "requests": sum(each.requests for each in self.windows),
@@ -224,6 +223,13 @@ class LoadModel:
             }
         )
         return window.model_copy(update={"meets": self._meets(window)})
+
+    @cached_property
+    def _tokens_per_answer(self) -> float:
+        """Mean over all windows: the length of an answer does not depend on the load."""
+        tokens = sum(window.tokens_per_second * window.seconds for window in self.windows)
+        answers = sum(window.throughput.value * window.seconds for window in self.windows)
+        return tokens / max(answers, TINY)
 
     def _nearest(self, level: float) -> Window:
         """Return the window nearest to a load; of equally near windows the longest, then the last."""

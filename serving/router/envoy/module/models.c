@@ -87,10 +87,12 @@ bool models_route(void* filter, Text body) {
     respond_no_model(filter, name);
     return true;
   }
+  Text whole = request_header(filter, LITERAL(":path"));
   Buffer path = {NULL, 0, 0};
   buffer_append(&path, route_setting(filter, LITERAL("base")));
   buffer_append(&path, name);
   buffer_append(&path, path_of_api(filter));
+  buffer_append(&path, text_part(whole, text_find(whole, 0, '?'), whole.size));
   set_request_header(filter, LITERAL(":path"), buffer_text(&path));
   buffer_free(&path);
   envoy_dynamic_module_callback_http_clear_route_cache(filter);

@@ -30,8 +30,13 @@ def slices(*services: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[GatewayRig]:
-    async with LanguageEngine().listening(ADDRESS, 8080), gateway_rig(tmp_path) as gateway:
+def engine() -> LanguageEngine:
+    return LanguageEngine()
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, engine: LanguageEngine) -> AsyncIterator[GatewayRig]:
+    async with engine.listening(ADDRESS, 8080), gateway_rig(tmp_path) as gateway:
         models = [language_model("chat", "a", "b", sticky=STICKY), language_model("code", "a")]
         other = [route("digits", [("a", 10_000)]), language_model("far", "a", namespace="team")]
         await gateway.serve([*models, *other], slices("chat-a", "chat-b", "code-a", "digits-a"))
@@ -61,6 +66,11 @@ async def test_model_of_the_body_names_the_inference_and_its_tokens_are_counted(
         status, answer, _ = await ask(rig, model)
         assert (status, answer["usage"]["completion_tokens"]) == (200, 2)
     assert rig.counts().tokens("default/code-a/8080").generated_tokens == 4
+
+
+async def test_query_of_the_request_reaches_the_model(rig: GatewayRig, engine: LanguageEngine) -> None:
+    await ask(rig, "code")
+    assert engine.queries == ["a=b"]
 
 
 async def test_models_of_the_namespace_are_listed(rig: GatewayRig) -> None:

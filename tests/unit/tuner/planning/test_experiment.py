@@ -230,16 +230,24 @@ def test_spec_whose_load_succeeded_the_second_time_is_not_repeated() -> None:
 
 def test_trial_stops_below_the_throughput_that_beats_the_best_at_its_price() -> None:
     snapshot = world((0, measured(100.0)), (1, measured(10.0)))
-    spec = planning.plan(snapshot, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
+    spec = planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=True), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(98.0 * 1.05 / 0.525)
     without_best = planning.plan(snapshot, Explore((3,), 0.1), NOW).trials[0]["spec"]
     assert "stopBelowThroughput" not in without_best
 
 
+def test_trial_is_measured_completely_while_the_best_may_break_a_constraint() -> None:
+    snapshot = world((0, measured(100.0)), (1, measured(10.0)))
+    spec = planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=False), NOW).trials[0]["spec"]
+    assert "stopBelowThroughput" not in spec
+
+
 def test_trial_stops_earlier_only_for_a_best_beyond_the_repeatability() -> None:
     snapshot = world((0, measured(100.0)), (1, measured(10.0)))
     sure, unsure = (
-        planning.plan(snapshot, Explore((3,), 0.1, best=0, repeatability=spread), NOW).trials[0]["spec"]
+        planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=True, repeatability=spread), NOW).trials[
+            0
+        ]["spec"]
         for spread in (0.0, 0.2)
     )
     assert float(unsure["stopBelowThroughput"]) < 0.75 * float(sure["stopBelowThroughput"])
@@ -252,13 +260,13 @@ def test_trial_stops_below_the_throughput_that_needs_too_many_replicas() -> None
     )
     # The best needs four replicas at the lower end of its throughput, 2.10 an hour in all: the price of two
     # replicas of the dearer spec, each with half of the rate.
-    spec = planning.plan(snapshot, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
+    spec = planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=True), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(150.0)
 
 
 def test_trial_of_a_latency_objective_does_not_stop_by_throughput() -> None:
     snapshot = world((0, measured()), objective={"type": "minimize", "objectiveMetricName": "latency"})
-    plan = planning.plan(snapshot, Explore((3,), 0.1, best=0), NOW)
+    plan = planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=True), NOW)
     assert "stopBelowThroughput" not in plan.trials[0]["spec"]
 
 

@@ -1,7 +1,14 @@
 """The expected regret over the specs that the search could still try."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.objects import measured_experiments
 from tests.reference.known_surfaces import grid
-from tuner.report.convergence import regrets
+from tuner.report import evidence
+from tuner.report.convergence import regrets, search_data
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
 
@@ -19,3 +26,18 @@ def test_regret_excludes_specs_with_less_memory_than_one_that_ran_out_of_it():
     by_count = regrets(SPACE, observations, DEFAULTS.search)
     assert by_count[len(good_rows)] > 0
     assert by_count[len(observations)] == 0
+
+
+def test_model_of_the_report_expects_the_scaling_with_cost_as_the_search_does():
+    read = evidence.read(*measured_experiments.story(), DEFAULTS)
+    problem = search_data(read).problem
+    costs = [
+        measured_experiments.CPU * measured_experiments.CORES[settings["cpu"]]
+        + measured_experiments.MEMORY * measured_experiments.GIB[settings["memory"]]
+        for settings in map(
+            measured_experiments.settings_of, map(read.space.settings, range(read.space.size))
+        )
+    ]
+    assert np.exp(problem.log_cost) == pytest.approx(costs)
+    without = [row for row in read.rows if row.spec.cost_per_hour <= 0]
+    assert np.ptp(search_data(replace(read, rows=tuple(without))).problem.log_cost) == 0

@@ -42,3 +42,21 @@ def test_margins_of_unmeasured_specs_differ_by_the_expected_margins():
     prediction = predict(space, [Observation(0, log_objective=0.0, margins=(-1.0, 1.0))])
     assert prediction.margins[0].mean == pytest.approx(-1.0 + EXPECTED)
     assert prediction.margins[1].mean == pytest.approx(1.0 - EXPECTED)
+
+
+def test_spec_without_an_objective_does_not_change_the_expected_objective_of_others():
+    space = grid(range(5), log_bounds=(0.0,))
+    seen = [Observation(row, log_objective=float(row), margins=(-1.0,)) for row in (0, 1, 3)]
+    breaks = Observation(4, log_objective=None, margins=(1.0,))
+    without, with_it = predict(space, seen), predict(space, [*seen, breaks])
+    assert np.array_equal(with_it.objective.mean, without.objective.mean)
+    assert with_it.repeatability == without.repeatability
+    assert with_it.p_meets[4] < without.p_meets[4]
+
+
+def test_model_without_any_objective_expects_the_scaling():
+    space = replace(kinds(EXPECTED), log_bounds=(0.0,))
+    mean = predict(space, [Observation(2, log_objective=None, margins=(1.0,))]).objective.mean
+    assert mean - mean[2] == pytest.approx(EXPECTED - EXPECTED[2])
+    decision = decide(space, [Observation(2, margins=(1.0,))], (), Budget(4), settings=SearchSettings())
+    assert isinstance(decision, Explore)

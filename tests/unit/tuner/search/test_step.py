@@ -107,6 +107,14 @@ def test_decision_compares_the_best_spec_with_the_best_other_one_of_its_price():
     assert played.decisions[0].alternative is None
 
 
+@pytest.mark.parametrize(("margin", "safe"), [(-1.0, True), (-0.01, False)])
+def test_decision_is_safe_only_when_its_best_spec_is(margin: float, safe: bool):  # noqa: FBT001 a parameter
+    space = grid(range(4), log_bounds=(0.0,))
+    seen = [Observation(row, log_objective=1.0, margins=(margin,), margin_noise=0.1) for row in (0, 3)]
+    decision = decide(space, seen, (), Budget(8), settings=NEVER_ENOUGH)
+    assert (decision.best in (0, 3), decision.is_safe) == (True, safe)
+
+
 def test_small_budget_is_used_for_exploration_only():
     played = play(KnownService(), 5)
     assert not any(isinstance(decision, Confirm) for decision in played.decisions)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from serving.errors import Permanent
 from serving.planning.inference.revision import CONTAINER
+from serving.resources.inference import Resources
 from serving.resources.tuning.experiment import Prices, ProfilingExperimentSpec
 from tuner.specs import prices
 from tuner.specs.prices import Amounts
@@ -134,3 +135,18 @@ def test_gpu_memory_above_that_of_a_whole_gpu_is_refused() -> None:
     spec = experiment([("gpu.memory", "9Gi")], "cost", prices=ALL)
     with pytest.raises(Permanent, match="a whole GPU has 8Gi, and 9Gi of it is tuned"):
         prices.check(spec, Space.of(spec), np.ones(1))
+
+
+def test_costs_from_a_trial_differ_from_its_own_by_the_tuned_resources() -> None:
+    spec = experiment([("cpu", "1")], "cost", prices=ALL)
+    axes = {"cpu": ["1", "2"], "memory": ["1Gi", "3Gi"], "gpu.cores": ["10", "60"], "gpu.memory": ["2Gi"]}
+    parameters = [{"name": name, "feasibleSpace": {"list": values}} for name, values in axes.items()]
+    tunable = [{"category": "resource", "parameters": parameters}]
+    spec = ProfilingExperimentSpec.model_validate(
+        {**spec.model_dump(by_alias=True, exclude_none=True), "tunableParameters": tunable}
+    )
+    space = Space.of(spec)
+    gpu = Resources.model_validate({"gpu": {"memory": "2Gi", "cores": 10}})
+    all_costs = prices.costs(Amounts(cpu=3, memory=5 * GIB), gpu, space, spec.prices)
+    for row in (0, 5):
+        assert prices.costs_from_trial(spec, space, row, all_costs[row]) == pytest.approx(all_costs)

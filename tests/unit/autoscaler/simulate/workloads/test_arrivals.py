@@ -71,3 +71,10 @@ def test_clients_belong_to_rates_with_the_same_sums() -> None:
 def test_single_requests_are_as_many_as_counted() -> None:
     times = arrivals.within(np.array([0.0, 3.0, 1.0]), draws())
     assert np.histogram(times, [0, 1, 2, 3])[0].tolist() == [0, 3, 1]
+
+
+def test_rates_below_one_per_second_keep_their_mean_as_whole_numbers() -> None:
+    counts = arrivals.whole(np.full(20_000, 0.3), draws())
+    assert set(counts) == {0.0, 1.0}
+    assert counts.mean() == pytest.approx(0.3, rel=0.05)
+    assert arrivals.whole(np.array([0.0, 2.0, 7.0]), draws()).tolist() == [0, 2, 7]

@@ -108,3 +108,10 @@ def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones(
     assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(1, rel=0.1)
     with pytest.raises(Unreadable, match=r"clients\.csv: there is no client 'c'; there are a, b"):
         service("x", trace, ServiceOptions(client="c"), 0)
+
+
+def test_rates_below_one_per_second_are_simulated() -> None:
+    trace = BinTrace("x.csv", 1_700_000_000.0, 1.0, np.full(3600, 0.3))
+    simulated = service("x", trace, ServiceOptions(), 0).workload
+    assert isinstance(simulated.load, Requests)
+    assert len(simulated.load.times) == pytest.approx(0.3 * 3600, rel=0.1)

@@ -209,3 +209,12 @@ def test_growing_queue_raises_the_latency_of_an_open_loop() -> None:
     assert with_queue is not None
     assert without is not None
     assert with_queue.value > without.value
+
+
+def test_tokens_per_answer_are_the_mean_of_all_windows() -> None:
+    few, many = window(16), window(64)
+    longer = few.model_copy(update={"tokens_per_second": 9 * few.throughput.value})
+    result = model_of(windows=(longer, many)).at(16)
+    answers = few.throughput.value, many.throughput.value
+    mean = (9 * answers[0] + 3 * answers[1]) / sum(answers)
+    assert result.tokens_per_second == pytest.approx(mean * result.throughput.value)
