@@ -15,7 +15,8 @@ from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling,
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object, is_deleting
-from serving.planning.inference import children, planner, replicas, template_edits
+from serving.planning.inference import children, planner, replicas
+from serving.planning.inference.comparison import template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import (
     Action,

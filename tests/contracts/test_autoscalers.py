@@ -11,7 +11,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.planning.inference import children
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.drift import covers
+from serving.planning.inference.comparison.drift import covers
 from serving.resources import kinds
 from serving.resources.inference import Predictor
 from tests.objects.contract_objects import gone, inference

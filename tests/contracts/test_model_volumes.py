@@ -8,7 +8,7 @@ from serving import errors
 from serving.kube import Kube, VersionReader
 from serving.objects import Object
 from serving.planning.inference import model_volume, revision
-from serving.planning.inference.drift import covers
+from serving.planning.inference.comparison.drift import covers
 from serving.resources import kinds
 from serving.resources.inference import Predictor
 from serving.settings import RuntimeImageSettings

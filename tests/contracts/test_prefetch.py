@@ -13,7 +13,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
 from serving.planning.inference import prefetch, revision
-from serving.planning.inference.drift import covers
+from serving.planning.inference.comparison.drift import covers
 from serving.resources import conditions, kinds
 from serving.resources.inference import Predictor
 from serving.settings import DEFAULTS, RuntimeImageSettings, Settings

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import built_in, carry
+from tests.objects.models.model_images import built_in, carry
 
 CALLS = (
     "open",

@@ -1,6 +1,6 @@
 """The manifests of an installation agree with each other, with the settings and with the code's requests.
 
-A cluster's own rules (schemas, admission) are checked by `tests/contracts/test_install.py`.
+A cluster's own rules (schemas, admission) are checked by `tests/contracts/install/test_install.py`.
 """
 
 import tomllib

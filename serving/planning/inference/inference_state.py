@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from serving.objects import Object
 from serving.planning.inference import replicas
-from serving.planning.inference.drift import routes_alike
+from serving.planning.inference.comparison.drift import routes_alike
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.replicas import RevisionReplicas

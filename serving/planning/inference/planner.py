@@ -9,16 +9,8 @@ from pydantic import ValidationError
 
 from serving.objects import is_deleting
 from serving.planning.inference import arms as arms_
-from serving.planning.inference import (
-    children,
-    drift,
-    inference_state,
-    prefetch,
-    removal,
-    route,
-    status,
-    template_edits,
-)
+from serving.planning.inference import children, inference_state, prefetch, removal, route, status
+from serving.planning.inference.comparison import drift, template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Action, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name

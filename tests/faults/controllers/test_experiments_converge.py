@@ -12,7 +12,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import ready_version
-from tests.objects import experiments
+from tests.objects.tuning import experiments
 from tests.rig.control_plane.convergence import QUICK, Case, running, until
 from tuner.controller import ExperimentController
 from tuner.experiment_plan import make_plan

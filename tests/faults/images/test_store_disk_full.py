@@ -14,7 +14,7 @@ import pytest
 from serving import errors
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import carry, foreign, member, tar_of, write_trained
+from tests.objects.models.model_images import carry, foreign, member, tar_of, write_trained
 from tests.rig.machine.full_disk import fill, small_file_system
 
 ROOT = Path(__file__).parents[3]

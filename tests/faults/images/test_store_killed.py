@@ -17,7 +17,7 @@ import pytest
 from serving.images.documents import oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import built_in, carry
+from tests.objects.models.model_images import built_in, carry
 from tests.programs.killed_store import ORIGIN
 
 ROOT = Path(__file__).parents[3]

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import write_trained
+from tests.objects.models.model_images import write_trained
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """

@@ -16,7 +16,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
-from tests.objects.tuned_experiments import (
+from tests.objects.tuning.tuned_experiments import (
     condition,
     experiment,
     experiment_spec,

@@ -11,7 +11,7 @@ from serving.images.capture import source
 from serving.images.imports.image_import import Import
 from serving.images.store.model_store import ModelStore
 from serving.settings import StoreSettings
-from tests.objects.model_images import ForeignImage, foreign, gzip_bomb, member, pieces, tar_of
+from tests.objects.models.model_images import ForeignImage, foreign, gzip_bomb, member, pieces, tar_of
 
 MIB = 1024 * 1024
 

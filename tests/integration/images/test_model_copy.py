@@ -20,7 +20,7 @@ from serving.images.store.model_store import ModelStore
 from serving.resources import names
 from serving.resources.formats import file_list
 from serving.runtimes import loading
-from tests.objects.model_images import foreign, member, tar_of
+from tests.objects.models.model_images import foreign, member, tar_of
 from tests.rig.control_plane.convergence import until
 from tests.rig.machine.faulty_proxy import FaultyProxy
 from tests.rig.machine.full_disk import small_file_system

@@ -20,7 +20,7 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import RegistrySettings
 from tests.fakes.kube import FakeKube
-from tests.objects.model_images import carry, write_trained
+from tests.objects.models.model_images import carry, write_trained
 from tests.rig.servers.node_process import (
     NodeProcess,
     agent,

@@ -17,9 +17,9 @@ from serving.images.documents.image import Blob
 from serving.images.registry import Credentials, Reference, Registry, manifests, uploads
 from serving.images.store.contents import Contents
 from serving.resources import kinds
-from tests.objects.foreign_models import RUN_ID, cache, run_directory
-from tests.objects.model_images import ForeignImage, gzip_bomb
-from tests.objects.signing_keys import key_pair
+from tests.objects.models.foreign_models import RUN_ID, cache, run_directory
+from tests.objects.models.model_images import ForeignImage, gzip_bomb
+from tests.objects.models.signing_keys import key_pair
 from tests.rig.command_line import Slipway, command_line
 from tests.rig.control_plane.model_controllers import Life
 from tests.rig.servers.registry_server import RegistryServer

@@ -11,8 +11,8 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import ModelPolicySettings
-from tests.objects.model_files import pickled, safetensors
-from tests.objects.signing_keys import key_pair
+from tests.objects.models.model_files import pickled, safetensors
+from tests.objects.models.signing_keys import key_pair
 from tests.rig.control_plane.convergence import running
 from tests.rig.control_plane.model_controllers import SETTINGS, Life
 from tests.rig.servers.registry_server import RegistryServer

@@ -15,7 +15,7 @@ from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import conditions, kinds
-from tests.objects.signing_keys import key_pair
+from tests.objects.models.signing_keys import key_pair
 from tests.rig.control_plane.model_controllers import Life
 from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer

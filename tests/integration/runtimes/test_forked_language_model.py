@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.objects import checkpoints
+from tests.objects.models import checkpoints
 from tests.rig import optional_modules
 
 optional_modules.transformers()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.objects import checkpoints
+from tests.objects.models import checkpoints
 from tests.rig import optional_modules
 
 torch = optional_modules.torch()

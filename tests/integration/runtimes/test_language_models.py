@@ -13,7 +13,7 @@ import pytest
 
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from tests.objects import checkpoints
+from tests.objects.models import checkpoints
 from tests.rig import optional_modules
 from tests.rig.servers import runtime_process
 from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready

@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from serving.objects import Object
-from tests.objects import measured_experiments
+from tests.objects.tuning import measured_experiments
 from tuner.report import content, page
 from tuner.settings import DEFAULTS
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from serving import errors
-from tests.objects import experiments
+from tests.objects.tuning import experiments
 from tests.rig.servers import preloaded
 from tuner.planning.exchange import PlanRequest, RecordedExperiment
 from tuner.search_worker import SearchWorker

@@ -16,7 +16,7 @@ from serving.kube import Kube, Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS, ModelPolicySettings, ModelsSettings
-from tests.objects.signing_keys import KeyPair
+from tests.objects.models.signing_keys import KeyPair
 
 SETTINGS = dataclasses.replace(
     DEFAULTS,

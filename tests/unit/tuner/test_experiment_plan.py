@@ -14,8 +14,8 @@ from serving.planning.models.volume import VolumeSource
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
-from tests.objects import experiments
-from tests.objects.experiments import failed, measured, parameters
+from tests.objects.tuning import experiments
+from tests.objects.tuning.experiments import failed, measured, parameters
 from tuner.experiment_plan import Decide, make_plan
 from tuner.observation import MOST_MARGIN
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment

@@ -12,7 +12,7 @@ from serving import clock
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from serving.router.envoy.counts.token_counts import PAIRS, TokenCounts
-from tests.objects import checkpoints
+from tests.objects.models import checkpoints
 from tests.rig import optional_modules
 from tests.rig.servers import runtime_process
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route

@@ -9,7 +9,7 @@ import pytest
 from serving import errors
 from serving.cli.model import formats, importing
 from serving.images.documents import output_manifest
-from tests.objects.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, run_directory
+from tests.objects.models.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, run_directory
 
 
 @pytest.mark.parametrize("below", ["", "artifacts/model"])

@@ -11,7 +11,13 @@ from serving.objects import Object
 from serving.resources.inference import Predictor
 from serving.resources.tuning.experiment import TuningTarget
 from serving.settings import RuntimeImageSettings
-from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
+from tests.objects.tuning.tuned_experiments import (
+    condition,
+    experiment,
+    experiment_spec,
+    recommendation,
+    trial,
+)
 from tuner.specs import rendering
 
 SPEC = ("500m", "512Mi", "16", "1")

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.cli.tune import lines, summary
 from serving.objects import Object
-from tests.objects.tuned_experiments import (
+from tests.objects.tuning.tuned_experiments import (
     condition,
     experiment,
     experiment_spec,

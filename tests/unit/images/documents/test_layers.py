@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving import errors
 from serving.images.documents import layers
 from serving.images.documents.layers import LayerEntry
-from tests.objects.model_images import layer_tar
+from tests.objects.models.model_images import layer_tar
 
 NAMES = st.from_regex(r"[a-zé漢0-9_-][a-zé漢0-9._-]{0,150}", fullmatch=True)
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)

@@ -21,8 +21,17 @@ from hypothesis import strategies as st
 from serving.images.file_formats import archives, pickles
 from serving.images.file_formats.content import HEAD, Content
 from serving.images.file_formats.detection import detect
-from tests.objects import model_files
-from tests.objects.model_files import npy, onnx, pickled, safetensors, sentence_piece, skops, torch, zipped
+from tests.objects.models import model_files
+from tests.objects.models.model_files import (
+    npy,
+    onnx,
+    pickled,
+    safetensors,
+    sentence_piece,
+    skops,
+    torch,
+    zipped,
+)
 from tests.rig.fuzzing import fuzzed
 
 DATA = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving import protobuf
 from serving.images.file_formats import message_fields, model_tree, onnx_tensors
 from serving.images.file_formats.content import HEAD, Content
-from tests.objects.model_files import onnx, pickled, safetensors
+from tests.objects.models.model_files import onnx, pickled, safetensors
 
 TENSORS = b"\x00\xff\x9c" * 9
 

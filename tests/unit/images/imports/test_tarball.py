@@ -11,7 +11,7 @@ from serving import errors
 from serving.images.documents import layers, oci
 from serving.images.documents.layers import LayerEntry
 from serving.images.imports import tarball
-from tests.objects.model_images import layer_tar
+from tests.objects.models.model_images import layer_tar
 
 CONTENTS = {"a/empty": b"", "a/small": b"x", "big": bytes(range(256)) * 20, "désert/é": b"y" * 512}
 LAYER = layers.plan(LayerEntry(path, len(data)) for path, data in CONTENTS.items())[0]

@@ -25,7 +25,7 @@ from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
-from tests.objects.column_models import ColumnModel
+from tests.objects.models.column_models import ColumnModel
 
 MIB = 1 << 20
 COUNT = 100_000

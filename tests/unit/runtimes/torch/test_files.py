@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 torch = optional_modules.torch()
 files = optional_modules.lazy("serving.runtimes.torch.files")
 server = optional_modules.lazy("serving.runtimes.torch.server")
-networks = optional_modules.lazy("tests.objects.torch_networks")
+networks = optional_modules.lazy("tests.objects.models.torch_networks")
 
 
 def exported(net: Any) -> Any:

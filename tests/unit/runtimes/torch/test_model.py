@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 torch = optional_modules.torch()
 files = optional_modules.lazy("serving.runtimes.torch.files")
 model = optional_modules.lazy("serving.runtimes.torch.model")
-networks = optional_modules.lazy("tests.objects.torch_networks")
+networks = optional_modules.lazy("tests.objects.models.torch_networks")
 
 
 def served(module: Any, args: Any, kwargs: Any = None, sizes: Any = None, inputs: Any = ()) -> "TorchModel":

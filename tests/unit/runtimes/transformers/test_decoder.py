@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.objects import checkpoints
+from tests.objects.models import checkpoints
 from tests.rig import optional_modules
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serving import errors
-from tests.objects import checkpoints
+from tests.objects.models import checkpoints
 from tests.rig import optional_modules
 
 tokenizers = optional_modules.tokenizers()

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from serving.objects import Object
-from tests.objects import experiments
-from tests.objects.experiments import parameters
+from tests.objects.tuning import experiments
+from tests.objects.tuning.experiments import parameters
 from tuner.planning import earlier
 
 

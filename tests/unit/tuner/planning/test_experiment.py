@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from serving.objects import Object
-from tests.objects import experiments
-from tests.objects.experiments import failed, measured
-from tests.objects.planned_experiments import (
+from tests.objects.tuning import experiments
+from tests.objects.tuning.experiments import failed, measured
+from tests.objects.tuning.planned_experiments import (
     INFERENCE,
     LOST,
     NOW,

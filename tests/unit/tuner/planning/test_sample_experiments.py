@@ -9,7 +9,7 @@ from serving.engines import shipped
 from serving.objects import Object
 from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
-from tests.objects.experiments import model_version
+from tests.objects.tuning.experiments import model_version
 from tuner.planning import budget
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.settings import DEFAULTS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-from tests.objects import measured_experiments
+from tests.objects.tuning import measured_experiments
 from tuner.report import content
 from tuner.settings import DEFAULTS
 

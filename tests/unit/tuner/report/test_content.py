@@ -13,7 +13,7 @@ from serving.objects import Object
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Window
-from tests.objects import measured_experiments
+from tests.objects.tuning import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
 from tuner.load.level_search import results
 from tuner.report import content

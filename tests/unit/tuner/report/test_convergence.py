@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.objects import measured_experiments
+from tests.objects.tuning import measured_experiments
 from tests.reference.known_surfaces import grid
 from tuner.report import evidence
 from tuner.report.convergence import regrets, search_data

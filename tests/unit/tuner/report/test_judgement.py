@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from serving.objects import Object
-from tests.objects import measured_experiments
+from tests.objects.tuning import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving.objects import Object
-from tests.objects import measured_experiments
 from tests.objects.html_pages import HtmlPage
+from tests.objects.tuning import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences

@@ -5,7 +5,7 @@ from typing import Any
 from serving.planning.inference import revision
 from serving.resources.inference import Predictor
 from serving.resources.tuning.trial import Window
-from tests.objects import experiments
+from tests.objects.tuning import experiments
 from tuner.trials import gpu_notes
 
 VERSION = {"metadata": {"name": "m-1"}, "status": {"image": "i", "digest": "sha256:d"}}

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.resources import names
 from serving.resources.tuning.trial import TrialSpec, TrialStatus, Window
-from tests.objects import experiments
+from tests.objects.tuning import experiments
 from tuner.trials import trial_deployment, trial_status
 from tuner.trials.cores import Cores
 

@@ -7,9 +7,9 @@ import pytest
 
 from serving.objects import Object
 from serving.pages import figures
-from tests.objects import experiments, measured_experiments
-from tests.objects import planned_experiments as plans
 from tests.objects.html_pages import HtmlPage
+from tests.objects.tuning import experiments, measured_experiments
+from tests.objects.tuning import planned_experiments as plans
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences

@@ -16,7 +16,7 @@ from serving.images.store import disk
 from serving.images.store.catalog import Catalog
 from serving.images.store.model_store import ModelStore
 from serving.settings import StoreSettings
-from tests.objects.model_images import built_in, carry, write_trained
+from tests.objects.models.model_images import built_in, carry, write_trained
 
 ORIGIN = "registry.example/m"
 

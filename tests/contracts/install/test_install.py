@@ -33,7 +33,7 @@ pytestmark = [
 REVIEW = Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 ACCOUNTS = sorted(api_requests.PACKAGES)
-RIGHTS = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
+RIGHTS = Path(__file__).parents[3] / "docs" / "reference" / "rights.md"
 
 
 def templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from serving.settings import DEFAULTS
 from tests.rig.servers.registry_server import RegistryServer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SIZE = 40 * 1024 * 1024
 PROGRAM = f"""
 import asyncio, hashlib, resource, sys

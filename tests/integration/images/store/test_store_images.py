@@ -12,7 +12,7 @@ from serving.images.documents import image, oci
 from serving.images.imports import tarball
 from serving.images.store.model_store import ModelStore
 from serving.resources.formats import file_list
-from tests.objects.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
+from tests.objects.models.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
 from autoscaler.simulate.baselines.dynamo import Dynamo, forecast
-from tests.unit.autoscaler.simulate.observations import BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, history, terms
 
 
 def test_few_values_are_followed_by_the_last() -> None:

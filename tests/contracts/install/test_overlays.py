@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH"),
 ]
 
-OVERLAYS = Path(__file__).parents[2] / "manifests" / "overlays"
+OVERLAYS = Path(__file__).parents[3] / "manifests" / "overlays"
 NAMESPACES = ("slipway-system", "team")
 """Of the overlays: a dry run of an object needs its namespace."""
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"

@@ -13,7 +13,7 @@ from serving.images.capture.build import Built
 from serving.images.documents import image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import built_in, carry, foreign, member, tar_of, write_trained
+from tests.objects.models.model_images import built_in, carry, foreign, member, tar_of, write_trained
 
 ORIGIN = "registry.example/m"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from autoscaler.simulate.baselines.hpa import Behaviour, Hpa, of_total, of_utilisation
-from tests.unit.autoscaler.simulate.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
 
 
 @pytest.mark.parametrize(

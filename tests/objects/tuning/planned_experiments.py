@@ -8,8 +8,8 @@ from serving.objects import Object
 from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from serving.resources.tuning.trial import TrialSpec, TrialStatus
-from tests.objects import experiments
-from tests.objects.experiments import failed
+from tests.objects.tuning import experiments
+from tests.objects.tuning.experiments import failed
 from tuner.objective import objective_value
 from tuner.planning import experiment as planning
 from tuner.planning.snapshot import ExperimentSnapshot

@@ -10,7 +10,7 @@ from serving.planning.models.policy import Policy
 from serving.resources import kinds, names
 from serving.settings import ModelPolicySettings
 from tests.fakes.kube import FakeKube
-from tests.objects.signing_keys import key_pair
+from tests.objects.models.signing_keys import key_pair
 
 SETTINGS = "the settings models.policy"
 

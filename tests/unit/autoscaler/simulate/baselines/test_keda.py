@@ -1,5 +1,5 @@
 from autoscaler.simulate.baselines.keda import Keda
-from tests.unit.autoscaler.simulate.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
 
 
 def test_zero_is_left_at_the_next_look_at_the_trigger() -> None:

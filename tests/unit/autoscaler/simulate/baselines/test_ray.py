@@ -1,5 +1,5 @@
 from autoscaler.simulate.baselines.ray import RayServe
-from tests.unit.autoscaler.simulate.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
 
 
 def test_scale_up_waits_for_thirty_seconds_of_the_same_decision() -> None:

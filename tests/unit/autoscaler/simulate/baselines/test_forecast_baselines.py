@@ -3,7 +3,7 @@ import pytest
 from autoscaler.observation import Load
 from autoscaler.simulate.baselines.last_value import LastValue, Level
 from autoscaler.simulate.baselines.seasonal_naive import SeasonalNaive
-from tests.unit.autoscaler.simulate.observations import START, BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, terms
 
 DAY = 1440
 

@@ -6,7 +6,7 @@ from autoscaler.observation import Load
 from autoscaler.simulate.baselines.ahpa import Ahpa
 from autoscaler.simulate.baselines.minutes import Minutes
 from autoscaler.simulate.policy_inputs import LoadHistory
-from tests.unit.autoscaler.simulate.observations import START, BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, terms
 
 DAY = 1440
 

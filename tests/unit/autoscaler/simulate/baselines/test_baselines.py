@@ -6,7 +6,7 @@ from autoscaler.observation import Replicas
 from autoscaler.simulate.baselines import BASELINES
 from autoscaler.simulate.baselines.measures import Highest, ReadingWindow, Startups, quantile
 from autoscaler.simulate.baselines.static import Static
-from tests.unit.autoscaler.simulate.observations import BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, history, terms
 
 
 def test_a_window_weighs_readings_by_their_span() -> None:

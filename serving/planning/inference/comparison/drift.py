@@ -3,7 +3,7 @@
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference.canonical_template import canonical
+from serving.planning.inference.comparison.canonical_template import canonical
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.resources import kinds, names

@@ -1,7 +1,7 @@
 import pytest
 
 from autoscaler.simulate.baselines.knative import KPA_TUNED, Kpa, KpaConfig
-from tests.unit.autoscaler.simulate.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
 
 
 def calm(policy: Kpa, ready: int, present: float) -> BaselineService:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference.canonical_template import canonical
-from serving.planning.inference.drift import template_covers
+from serving.planning.inference.comparison.canonical_template import canonical
+from serving.planning.inference.comparison.drift import template_covers
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure, PutBackTemplate
 from serving.resources import kinds

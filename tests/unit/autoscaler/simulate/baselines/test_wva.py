@@ -1,7 +1,7 @@
 import pytest
 
 from autoscaler.simulate.baselines.wva import Wva, step
-from tests.unit.autoscaler.simulate.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from serving.objects import Object
-from serving.planning.inference import drift, planner
+from serving.planning.inference import planner
+from serving.planning.inference.comparison import drift
 from serving.planning.inference.plan import PutBackTemplate
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
