@@ -254,7 +254,7 @@ class AutoscalerController:
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
         key = Key.of(autoscaler)
-        desired = observed_count.take(state, target.object, self._kube.field_manager, moment)
+        desired = observed_count.desired_count(state, target.object, self._kube.field_manager, moment)
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)

@@ -38,7 +38,7 @@ class Decision:
     message: str
     """One sentence for people; it does not change while the decision stays the same."""
     needed: int = 0
-    """Replicas that the load asks for, before hysteresis and bounds."""
+    """Replicas that the load asks for, before stabilization and bounds."""
     metric: str = ""
     """The metric that needs the most replicas."""
     rate: float = 0.0

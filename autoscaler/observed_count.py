@@ -1,30 +1,34 @@
-"""The desired count of a target: the watched one, or a newer one that the controller wrote."""
+"""The desired count of a target: the watched one, or a newer one that the controller wrote.
+
+A tick must not decide on a count older than its own last write, nor take that for another writer's.
+"""
 
 from autoscaler import other_writers
 from autoscaler.state.target_state import TargetState
 from serving.objects import Object
 
 
-def take(state: TargetState, target: Object, manager: str, moment: float) -> int:
+def desired_count(state: TargetState, target: Object, manager: str, monotonic: float) -> int:
     """Return the desired count, and record in `state` a change by another writer.
 
     Args:
         state: of the Autoscaler; its last written count is returned until the watch has shown it.
         target: the object with the scale subresource.
         manager: the field manager of this controller.
-        moment: monotonic seconds.
+        monotonic: seconds of the monotonic clock.
     """
     count = int((target.get("spec") or {}).get("replicas", 1))
-    if state.wrote is not None:
-        written, version = state.wrote
+    if state.last_write is not None:
+        written, version = state.last_write
+        # The watch has not shown the last write: resourceVersions are numbers (`Informer.has_seen`).
         if int(target["metadata"]["resourceVersion"]) < version:
             return written
-        state.wrote = None
-    mine = (state.known, state.intended)  # a write without a response may have been applied
-    if state.known is not None and count not in mine:
-        if not other_writers.wrote(target, manager):
-            other_writers.add_change(state.changes_by_others, moment)
+        state.last_write = None
+    own_counts = (state.known, state.intended)  # a write without a response may have been applied
+    if state.known is not None and count not in own_counts:
+        if not other_writers.is_own_write(target, manager):
+            other_writers.add_change(state.changes_by_others, monotonic)
         if count > state.known:
-            state.raised = state.raised.after_raise(count, moment)
+            state.raised = state.raised.after_raise(count, monotonic)
     state.known, state.intended = count, None
     return count

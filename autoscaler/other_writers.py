@@ -43,7 +43,7 @@ def add_change(changes: list[float], now: float) -> None:
     del changes[:-MOST_CHANGES]
 
 
-def wrote(target: Mapping[str, Any], manager: str) -> bool:
+def is_own_write(target: Mapping[str, Any], manager: str) -> bool:
     """Whether the last writer of the count has this field manager: this controller or another instance."""
     return any(
         entry.get("manager") == manager

@@ -80,7 +80,7 @@ class Writer:
             if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
                 raise
             raise errors.Unavailable(str(error)) from error  # a status of 500 is tried again later
-        state.wrote = decision.replicas, int(answer["metadata"]["resourceVersion"])
+        state.last_write = decision.replicas, int(answer["metadata"]["resourceVersion"])
         state.known = decision.replicas
         state.changes.insert(0, status.change(before, decision, _time()))
         del state.changes[status.KEPT :]

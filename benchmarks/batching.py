@@ -24,7 +24,7 @@ from rig.data_plane.proxies import PROXY_CORE, free_port, stop, wait_listening
 from rig.harness import Bar, Interval, at_most, interval, process_seconds, report
 
 from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
@@ -50,7 +50,7 @@ def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Ru
     module = RUNTIMES[RUNTIME_IMAGE_PREFIX + trained.framework].module
     assert module is not None
     store = ModelStore(folder / "store")
-    built = capture(trained.directory, store, repository="r", lineage={})
+    built = build_image(trained.directory, store, repository="r", lineage={})
     port = free_port()
     environment = {
         **os.environ,

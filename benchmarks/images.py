@@ -33,7 +33,7 @@ from typing import Any
 from rig.data_plane import proxies
 from rig.harness import ROOT, Bar, at_least, interval, report
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.disk import NewFile, remove_tree
 from serving.images.store.model_store import ModelStore
@@ -45,11 +45,11 @@ CHUNK, DISK_CHUNK = 1024 * 1024, 4 * 1024 * 1024
 BUILD = """
 import json, re, sys, time
 from pathlib import Path
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 store = ModelStore(Path(sys.argv[2]))
 started, worked = time.perf_counter(), time.process_time()
-built = capture(Path(sys.argv[1]), store, repository="bench/m", lineage={"uid": "1"}, compression=sys.argv[3])
+built = build_image(Path(sys.argv[1]), store, repository="bench/m", lineage={"uid": "1"}, compression=sys.argv[3])
 took, cpu = time.perf_counter() - started, time.process_time() - worked
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
 print(json.dumps({"seconds": took, "cpu": cpu, "peakMB": int(peak[1]) * 1024 / 1e6, "digest": built.digest}))
@@ -215,7 +215,7 @@ async def uploads(folder: Path, trained: Path, size: int) -> dict[str, Any]:
 
     async def version(name: str, lineage: str = "1") -> None:
         store = ModelStore(folder / f"store-{name}")
-        digest = capture(trained, store, repository="bench/m", lineage={"uid": lineage}).digest
+        digest = build_image(trained, store, repository="bench/m", lineage={"uid": lineage}).digest
         before = grown(data, 0)
         started = time.perf_counter()
         async with Registry(Credentials.none()) as registry:

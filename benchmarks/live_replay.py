@@ -39,8 +39,8 @@ from tuner.load.level_search.state import Finished, State  # noqa: E402
 from tuner.objective import HOUR  # noqa: E402
 from tuner.observation import problem_of  # noqa: E402
 from tuner.search.decision import Confirm, Explore, Recommend  # noqa: E402
+from tuner.search.next_decision import decide  # noqa: E402
 from tuner.search.problem import Budget, Observation, Problem  # noqa: E402
-from tuner.search.step import decide  # noqa: E402
 from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402
 from tuner.specs.space import Space  # noqa: E402
 

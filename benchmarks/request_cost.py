@@ -31,7 +31,7 @@ from serving.router.envoy import routes
 from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
 from serving.router.envoy.process.binary import find_envoy
 from serving.router.envoy.routes import ASSIGN_FILTER
-from serving.router.envoy.token_accounting import BUFFER_FILTER, FILTER, MODELS_FILTER
+from serving.router.envoy.token_filters import BUFFER_FILTER, FILTER, MODELS_FILTER
 from serving.router.xds.grpc_server import listening
 
 Json = dict[str, Any]

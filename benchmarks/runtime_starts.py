@@ -21,7 +21,7 @@ from rig.harness import interval, process_seconds, report
 
 from serving import clock
 from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.resources.formats import file_list
@@ -86,7 +86,7 @@ def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str
     module = RUNTIMES[RUNTIME_IMAGE_PREFIX + trained.framework].module
     assert module is not None
     store = ModelStore(folder / "store")
-    digest = capture(trained.directory, store, repository="r", lineage={}).digest
+    digest = build_image(trained.directory, store, repository="r", lineage={}).digest
     tree = store.tree(digest)
     script = Path(__file__).parent / "rig" / "template.py"
     with subprocess.Popen(

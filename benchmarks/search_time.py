@@ -19,8 +19,8 @@ import numpy as np  # noqa: E402
 from rig.harness import Bar, Interval, at_most, interval, report  # noqa: E402
 
 from tuner.search.decision import Explore  # noqa: E402
+from tuner.search.next_decision import decide  # noqa: E402
 from tuner.search.problem import Budget, Earlier, Observation, Problem  # noqa: E402
-from tuner.search.step import decide  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402
 
 AXES = {100: (4, 5, 5), 1_000: (10, 10, 10), 100_000: (10, 10, 10, 10, 10)}

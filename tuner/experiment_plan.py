@@ -35,7 +35,7 @@ _ASPECTS = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning
 
 
 class Decide(Protocol):
-    """`tuner.search.step.decide`, or its replacement in a test."""
+    """`tuner.search.next_decision.decide`, or its replacement in a test."""
 
     def __call__(
         self,

@@ -65,7 +65,7 @@ def _make_plan(request: PlanRequest) -> ExperimentPlan:
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 see above
 
     from tuner.experiment_plan import make_plan  # noqa: PLC0415 see above
-    from tuner.search.step import decide  # noqa: PLC0415 see above
+    from tuner.search.next_decision import decide  # noqa: PLC0415 see above
 
     try:
         with threadpool_limits(1):  # trials measure on the other cores

@@ -56,7 +56,11 @@ _MAD = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """An autoregression: its level is the constant and the sum of coefficients times earlier levels."""
+    """The coefficients of two regressions, and the strengths of the seasons.
+
+    A level is a logarithm of the load. The autoregression's level is the constant and the sum of coefficients
+    times earlier levels; `upper` is of the upper quantile of a change.
+    """
 
     constant: float
     lags: tuple[int, ...]
@@ -81,7 +85,7 @@ class Fit:
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> "Fit":
+    def from_state(cls, state: Mapping[str, Any]) -> "Fit":
         """Return the fit of a result of `state`.
 
         Raises:
@@ -101,8 +105,9 @@ class Fit:
 
 
 def fit(history: Sequence[float]) -> Fit | None:
-    """Return the regressions of levels in even bins, the oldest first; None where the levels do not determine
-    them.
+    """Return the regressions of levels (logarithms of the load), one for each bin, the oldest first.
+
+    None if the levels do not determine the regressions.
     """
     if len(history) < LEAST or not all(map(math.isfinite, history)):
         return None
@@ -123,8 +128,8 @@ def fit(history: Sequence[float]) -> Fit | None:
             daily, weekly = strength(levels, DAY_BINS), strength(levels, 7 * DAY_BINS)
             seasonal = _seasonal(len(levels), daily, weekly)
             begin = max(seasonal, default=0)
-            before = [levels[begin - lag : len(levels) - lag] for lag in seasonal]
-            exog = np.column_stack(before) if before else None
+            lagged = [levels[begin - lag : len(levels) - lag] for lag in seasonal]
+            exog = np.column_stack(lagged) if lagged else None
             params = AutoReg(levels[begin:], lags=list(RECENT), trend="c", exog=exog).fit().params
             upper = _upper_of(levels, is_daily=DAY_BINS in seasonal)
         except (ModelWarning, RuntimeWarning, ValueError, np.linalg.LinAlgError):
@@ -186,14 +191,14 @@ def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
     from statsmodels.regression.quantile_regression import QuantReg  # noqa: PLC0415
 
     spans = (*CHANGES, DAY_BINS) if is_daily else CHANGES
-    at = np.arange(spans[-1], len(levels) - AHEAD)
-    columns = [np.ones(len(at)), *(levels[at] - levels[at - span] for span in CHANGES)]
+    bins = np.arange(spans[-1], len(levels) - AHEAD)
+    columns = [np.ones(len(bins)), *(levels[bins] - levels[bins - span] for span in CHANGES)]
     if is_daily:
-        columns.append(levels[at + AHEAD - DAY_BINS] - levels[at - DAY_BINS])
-    changes = levels[at + AHEAD] - levels[at]
-    explained = np.column_stack(columns)
-    params = QuantReg(changes, explained).fit(q=QUANTILE, max_iter=MOST_ITERATIONS).params
-    params[0] -= (explained @ params).mean()
+        columns.append(levels[bins + AHEAD - DAY_BINS] - levels[bins - DAY_BINS])
+    responses = levels[bins + AHEAD] - levels[bins]
+    regressors = np.column_stack(columns)
+    params = QuantReg(responses, regressors).fit(q=QUANTILE, max_iter=MOST_ITERATIONS).params
+    params[0] -= (regressors @ params).mean()
     return tuple(float(value) for value in params) if np.isfinite(params).all() else ()
 
 
@@ -220,11 +225,11 @@ def strength(levels: Any, period: int) -> float:
         trend_jump=jump,
         low_pass_jump=jump,
     ).fit(inner_iter=2)
-    around = float(np.var(parts.seasonal + parts.resid))
-    if around <= 0:
+    detrended_variance = float(np.var(parts.seasonal + parts.resid))
+    if detrended_variance <= 0:
         return 0.0
     cycles = len(levels) / period
-    return max(0.0, 1 - float(np.var(parts.resid)) / around * cycles / (cycles - 1))
+    return max(0.0, 1 - float(np.var(parts.resid)) / detrended_variance * cycles / (cycles - 1))
 
 
 def winsorized(levels: Any) -> Any:
@@ -238,6 +243,6 @@ def winsorized(levels: Any) -> Any:
     if days >= DAYS:
         shape = np.median(levels[len(levels) - days * DAY_BINS :].reshape(days, DAY_BINS), axis=0)
         usual = np.tile(shape, days + 1)[(days + 1) * DAY_BINS - len(levels) :]
-    rest = levels - usual
-    deviation = max(_MAD * float(np.median(np.abs(rest - np.median(rest)))), LEAST_DEVIATION)
-    return usual + np.clip(rest, -OUTLIER * deviation, OUTLIER * deviation)
+    residuals = levels - usual
+    deviation = max(_MAD * float(np.median(np.abs(residuals - np.median(residuals)))), LEAST_DEVIATION)
+    return usual + np.clip(residuals, -OUTLIER * deviation, OUTLIER * deviation)

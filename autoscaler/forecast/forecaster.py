@@ -205,7 +205,7 @@ class Forecaster:
         )
         return max(math.exp(first + inside * (second - first)) - self._floor, 0.0)
 
-    def risen(self, horizon: float) -> float:
+    def extrapolated(self, horizon: float) -> float:
         """Return the load `horizon` seconds after the last reading by its steady rise; 0 without one."""
         if self._rise_limit < STEADY_LIMIT:
             return 0.0
@@ -364,7 +364,7 @@ class Forecaster:
                 horizon.restore(saved)
         if "history" in state:  # absent in states from before the regressions
             self.history.restore(**state["history"])
-            self.take_fit(None if state["fit"] is None else Fit.of(state["fit"]))
+            self.take_fit(None if state["fit"] is None else Fit.from_state(state["fit"]))
 
 
 def _at(levels: tuple[float, ...], place: float) -> float:

@@ -1,4 +1,6 @@
-"""The load of the last minutes: the rate to serve it at, its trend, and its steady rise. Pure."""
+"""The load of the last minutes: the rate to serve it at, its trend, and a rise that is steady over several
+spans. Pure.
+"""
 
 import math
 from bisect import bisect_left
@@ -52,17 +54,20 @@ def serving_rate(amounts: Sequence[float], seconds: Sequence[float], wait: float
 
 def trend(amounts: Sequence[float], seconds: Sequence[float], floor: float) -> tuple[float, float]:
     """Return the load of the first span of `TRENDS`, and the smaller trend (change of the logarithm per
-    second); `amounts` and `seconds` are `sums`.
+    second).
+
+    Each span of `TRENDS` is compared with the equal span before it. `amounts` and `seconds` are `sums`.
     """
     short, long = TRENDS
-    first, *others = (bisect_left(seconds, mark - 0.5) for mark in (short, 2 * short, long, 2 * long))
-    if first == len(seconds):
+    ends = (short, 2 * short, long, 2 * long)
+    short_half, short_whole, long_half, long_whole = (bisect_left(seconds, end - 0.5) for end in ends)
+    if short_half == len(seconds):
         return amounts[-1] / max(seconds[-1], 1.0), 0.0
-    level = amounts[first] / seconds[first]
-    if others[-1] == len(seconds):
+    level = amounts[short_half] / seconds[short_half]
+    if long_whole == len(seconds):
         return level, 0.0
     slopes = []
-    for half, whole in ((first, others[0]), (others[1], others[2])):
+    for half, whole in ((short_half, short_whole), (long_half, long_whole)):
         early = max(amounts[whole] - amounts[half], 0.0) / max(seconds[whole] - seconds[half], 1.0)
         late = amounts[half] / seconds[half]
         slopes.append((math.log(late + floor) - math.log(early + floor)) / (0.5 * seconds[whole]))

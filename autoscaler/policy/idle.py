@@ -17,13 +17,13 @@ PRICE_PER_START = 60.0
 """Start-up time in seconds at which `PRICE_SECONDS` holds: the cost is in proportion to the wait."""
 RISK = 0.5
 """Percent of late requests at which `PRICE_SECONDS` holds."""
-FIRST = 5.0
+SHORTEST_IDLE = 5.0
 """Seconds: shorter gaps between requests are not counted as idle times."""
-STEP = 1.25
+BIN_RATIO = 1.25
 """Ratio of the ends of a bin of idle times."""
 BINS = 62
 """Up to 5 s x 1.25^62 = 59 days."""
-NEVER = 1.0
+TAIL_PRIOR = 1.0
 """Assumed idle times longer than all bins: an idle time longer than all before need not end soon."""
 PRIOR = 0.15
 """Assumed idle times in each bin before the first observation: short and long times are equally likely."""
@@ -39,7 +39,7 @@ SLOT_LIMITS = (0.1, 10.0)
 HORIZON = 6 * 3600.0
 """Seconds ahead for which costs are compared."""
 
-_EDGES = tuple(FIRST * STEP**i for i in range(BINS + 1))
+_EDGES = tuple(SHORTEST_IDLE * BIN_RATIO**i for i in range(BINS + 1))
 
 
 class IdleTimes:
@@ -74,7 +74,7 @@ class IdleTimes:
         """Take a reading: whether requests arrived or were in service between `start` and `end`."""
         if is_busy:
             gap = start - self._last
-            if gap >= FIRST and self._last > -math.inf:
+            if gap >= SHORTEST_IDLE and self._last > -math.inf:
                 self._count(gap)
             self._last = end
         slot = int(end // SLOT)
@@ -99,10 +99,10 @@ class IdleTimes:
         """Return the seconds of idleness after which a replica that is idle now stops, at most six hours."""
         cost = price(startup, risk)
         age = 0.0
-        step = FIRST
+        step = SHORTEST_IDLE
         while age < HORIZON and self._worth(now + age, 0.0, cost, age=age) > 0:
             age += step
-            step *= STEP
+            step *= BIN_RATIO
         return age
 
     def _count(self, gap: float) -> None:
@@ -115,7 +115,11 @@ class IdleTimes:
     def _worth(
         self, now: float, startup: float, cost: float, *, within: float = HORIZON, age: float | None = None
     ) -> float:
-        """Return the highest net value of a replica from now on, in seconds; 0 if it never pays."""
+        """Return the highest net value of a replica that stays for some time, in seconds of an idle replica.
+
+        The hazard rate of the next request is that of the histogram of idle times at this age, in proportion
+        to the requests of the slot of the day. The value is 0 if a replica is worth less than its cost.
+        """
         if self._last == -math.inf:
             return 0.0
         if age is None:
@@ -123,37 +127,37 @@ class IdleTimes:
         if age >= _EDGES[-1]:
             return 0.0
         mean = sum(self._slots) / SLOTS + 1e-3
-        alive = 1.0
-        total = best = ahead = 0.0
-        after = self._tail(age)
+        survival = 1.0
+        total = best = elapsed = 0.0
+        tail = self._tail(age)
         index = self._index(age)
-        while ahead < within and alive > 1e-3 and index < BINS:
-            step = min(_EDGES[index + 1] - age - ahead, SLOT, within - ahead)
+        while elapsed < within and survival > 1e-3 and index < BINS:
+            step = min(_EDGES[index + 1] - age - elapsed, SLOT, within - elapsed)
             width = _EDGES[index + 1] - (_EDGES[index] if index else 0.0)
             weight = self._counts[index]
-            hazard = weight / max(after + 0.5 * weight, 1e-9) / width
-            relative = (self._slots[int((now + ahead) // SLOT) % SLOTS] + 1e-3) / mean
-            hazard *= min(max(relative, SLOT_LIMITS[0]), SLOT_LIMITS[1])
-            arrives = 1 - math.exp(-hazard * step)
-            pays = cost if ahead >= startup else 0.0
-            total += alive * (arrives * pays - step * (1 - 0.5 * arrives))
+            hazard = weight / max(tail + 0.5 * weight, 1e-9) / width
+            slot_ratio = (self._slots[int((now + elapsed) // SLOT) % SLOTS] + 1e-3) / mean
+            hazard *= min(max(slot_ratio, SLOT_LIMITS[0]), SLOT_LIMITS[1])
+            arrival_probability = 1 - math.exp(-hazard * step)
+            value = cost if elapsed >= startup else 0.0
+            total += survival * (arrival_probability * value - step * (1 - 0.5 * arrival_probability))
             best = max(best, total)
-            alive *= 1 - arrives
-            ahead += step
-            while index < BINS and age + ahead >= _EDGES[index + 1] - 1e-6:
+            survival *= 1 - arrival_probability
+            elapsed += step
+            while index < BINS and age + elapsed >= _EDGES[index + 1] - 1e-6:
                 index += 1
                 weight = self._counts[index] if index < BINS else 0.0
-                after = max(after - weight, NEVER)
+                tail = max(tail - weight, TAIL_PRIOR)
         return best
 
     def _index(self, age: float) -> int:
-        if age < FIRST:
+        if age < SHORTEST_IDLE:
             return 0
-        return min(int(math.log(age / FIRST) / math.log(STEP) + 1e-9), BINS - 1)
+        return min(int(math.log(age / SHORTEST_IDLE) / math.log(BIN_RATIO) + 1e-9), BINS - 1)
 
     def _tail(self, age: float) -> float:
         """Return the weight of idle times in the bins after that of `age`."""
-        return NEVER + sum(self._counts[self._index(age) + 1 :])
+        return TAIL_PRIOR + sum(self._counts[self._index(age) + 1 :])
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""

@@ -18,7 +18,12 @@ from autoscaler.policy.pace import PaceLimit
 from autoscaler.policy.queueing import slots
 from autoscaler.policy.scale_to_zero import idle_need
 from autoscaler.policy.schedules import Bounds, bounds_at
-from autoscaler.policy.stabilization import Stabilization, held_message, unrisen_message, with_rise_step
+from autoscaler.policy.stabilization import (
+    Stabilization,
+    rise_stabilized_message,
+    stabilized_message,
+    with_rise_step,
+)
 from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
 from autoscaler.settings import DEFAULTS
@@ -31,7 +36,7 @@ time, and all requests wait until then."""
 SHORTEST_CATCH_UP = 10.0
 """Seconds: two decisions."""
 CATCH_UP_SECONDS = 15.0
-"""Seconds for which replicas for a backlog are held: three readings."""
+"""Seconds for which replicas for a backlog are kept: three readings."""
 MOST_CATCH_UP = 0.45
 """Replicas for a backlog, relative to those for the load: slow starts do not wind up the count."""
 LEAST_CATCH_UP = 2.0
@@ -112,13 +117,13 @@ class Sizer:
             capacity = _UNLIMITED
         need = self._with_metrics(observation, self._need(now, load, capacity, startup, replicas))
         need = with_rise_step(need, replicas.desired)
-        held = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
+        stabilized = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
         if bounds.least == 0 and not _is_busy(load):
-            need = idle_need(need, held, replicas, self.idle, self.config, now=now, startup=startup)
+            need = idle_need(need, stabilized, replicas, self.idle, self.config, now=now, startup=startup)
             is_set = self.config.down.stabilization is not None
             # A window that the spec sets lasts until the idle time is over, which removes all replicas.
-            held = min(held, replicas.desired) if is_set and need.replicas else need.replicas
-        count, reason, message = self._limited(need, held, replicas.desired, bounds, now)
+            stabilized = min(stabilized, replicas.desired) if is_set and need.replicas else need.replicas
+        count, reason, message = self._limited(need, stabilized, replicas.desired, bounds, now)
         return Decision(
             replicas=count,
             reason=reason,
@@ -134,24 +139,28 @@ class Sizer:
         )
 
     def _limited(
-        self, need: Need, held: int, desired: int, bounds: Bounds, now: float
+        self, need: Need, stabilized: int, desired: int, bounds: Bounds, now: float
     ) -> tuple[int, str, str]:
         """Return the count within stabilization, pace and bounds, with the reason and message of the last
         binding rule.
         """
         by_schedule = f" by the schedule {bounds.schedule}" if bounds.schedule else ""
         count, reason, message = need.replicas, need.reason, need.message
-        if held > count:
-            count, reason, message = held, "ScaleDownStabilized", held_message(need.replicas, held)
-        risen = self._stabilization.risen(now, desired, count)
-        if risen < count:
-            count, reason, message = risen, "ScaleUpStabilized", unrisen_message(count, risen)
+        if stabilized > count:
+            count, reason, message = (
+                stabilized,
+                "ScaleDownStabilized",
+                stabilized_message(need.replicas, stabilized),
+            )
+        lasting = self._stabilization.lasting_rise(now, desired, count)
+        if lasting < count:
+            count, reason, message = lasting, "ScaleUpStabilized", rise_stabilized_message(count, lasting)
         limited = self._pace.limited(now, desired, count)
         if limited != count and desired > 0:
-            message = f"{_needed_message(need.replicas, held, limited)}; behavior allows {limited} now"
+            message = f"{_needed_message(need.replicas, stabilized, limited)}; behavior allows {limited} now"
             count, reason = limited, "PaceLimited"
         if count > bounds.most:
-            needed = _needed_message(need.replicas, held, bounds.most)
+            needed = _needed_message(need.replicas, stabilized, bounds.most)
             return bounds.most, "MaxReplicas", f"{needed}; the maximum is {bounds.most}{by_schedule}"
         if count < bounds.least:
             message = f"{count} needed now; the minimum is {bounds.least}{by_schedule}"
@@ -220,18 +229,18 @@ class Sizer:
         rate = max(band.upper, last)
         base = max(math.ceil(rate / capacity.rate - TOLERANCE), self._queued(band.median, capacity), 0)
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
-        behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
+        backlog = self._backlog_work(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
         seconds = max(CATCH_UP_STARTS * startup, SHORTEST_CATCH_UP)
-        least = max(last, self.forecaster.risen(horizon)) / capacity.rate
-        is_behind = waiting * self._work_per_request > rate * self.forecaster.wait
-        most = MOST_CATCH_UP * least * DEFAULTS.risk / self.config.risk
-        if is_behind:
-            most = max(most, LEAST_CATCH_UP)
-        extra = min(behind / capacity.rate / seconds, most)
-        if is_behind:
-            # Replicas that are there go on working off a backlog that needs no further start.
-            extra = max(extra, min(replicas.desired - least, most))
-        self._catching_up.add(now, math.ceil(least + extra - TOLERANCE))
+        for_load = max(last, self.forecaster.extrapolated(horizon)) / capacity.rate
+        is_late = waiting * self._work_per_request > rate * self.forecaster.wait
+        most_extra = MOST_CATCH_UP * for_load * DEFAULTS.risk / self.config.risk
+        if is_late:
+            most_extra = max(most_extra, LEAST_CATCH_UP)
+        extra = min(backlog / capacity.rate / seconds, most_extra)  # replicas that work off the backlog
+        if is_late:
+            # Existing replicas go on working off a backlog that needs no further start.
+            extra = max(extra, min(replicas.desired - for_load, most_extra))
+        self._catching_up.add(now, math.ceil(for_load + extra - TOLERANCE))
         # Ready replicas and requests are counted at different moments: the backlog lasts for some readings.
         count = max(self._catching_up.since(now, CATCH_UP_SECONDS), base)
         if _is_busy(load):
@@ -271,7 +280,7 @@ class Sizer:
             return Band(horizon, last, last, last)
         return self.forecaster.band(horizon)
 
-    def _behind(
+    def _backlog_work(
         self,
         load: Load,
         capacity: Capacity,
@@ -286,7 +295,7 @@ class Sizer:
         served = replicas.ready * startup
         for created in replicas.starting:
             served += startup - min(max(created + startup - now, 0.0), startup)
-        coming = max(self.forecaster.last, self.forecaster.risen(startup / 2)) * startup
+        coming = max(self.forecaster.last, self.forecaster.extrapolated(startup / 2)) * startup
         return max(waiting * work_per_request + coming - served * capacity.rate, 0.0)
 
     def _without_load(self, observation: Observation, bounds: Bounds, startup: float) -> Decision:
@@ -305,8 +314,8 @@ class Sizer:
             needed = decisive.needed or 0
             message = f"{decisive.metric}: {decisive.message}"
             need = Need(needed, needed, "Metric", message, _NO_FORECAST, 0.0, decisive.metric)
-            held = self._stabilization.keep_without_load(now, desired, needed, startup)
-            count, reason, message = self._limited(need, held, desired, bounds, now)
+            stabilized = self._stabilization.keep_without_load(now, desired, needed, startup)
+            count, reason, message = self._limited(need, stabilized, desired, bounds, now)
             return Decision(
                 count,
                 reason,
@@ -368,9 +377,13 @@ def _plausible(observation: Observation) -> Observation:
     return observation if load is None or load.is_plausible else replace(observation, load=None)
 
 
-def _needed_message(needed: int, held: int, limit: int) -> str:
+def _needed_message(needed: int, stabilized: int, limit: int) -> str:
     """Return which need exceeds a limit: that of now, or that of the stabilization window."""
-    return f"{needed} are needed" if needed > limit or needed >= held else held_message(needed, held)
+    return (
+        f"{needed} are needed"
+        if needed > limit or needed >= stabilized
+        else stabilized_message(needed, stabilized)
+    )
 
 
 def _is_busy(load: Load) -> bool:

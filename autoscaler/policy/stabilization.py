@@ -64,7 +64,7 @@ class Stabilization:
         self._add(now, desired, needed)
         return self._needs.since(now, self._window(startup))
 
-    def risen(self, now: float, desired: int, count: int) -> int:
+    def lasting_rise(self, now: float, desired: int, count: int) -> int:
         """Add a needed count, and return the count that was needed throughout the window of a rise.
 
         It comes after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
@@ -100,11 +100,11 @@ def with_rise_step(need: Need, desired: int) -> Need:
     return replace(need, replicas=max(need.replicas, risen), lasting=max(need.lasting, risen))
 
 
-def unrisen_message(needed: int, risen: int) -> str:
+def rise_stabilized_message(needed: int, lasting: int) -> str:
     """Return the message of a count that does not rise to the need yet."""
-    return f"{needed} needed now; {risen} needed throughout the stabilization window"
+    return f"{needed} needed now; {lasting} needed throughout the stabilization window"
 
 
-def held_message(needed: int, held: int) -> str:
+def stabilized_message(needed: int, stabilized: int) -> str:
     """Return the message of a count that is kept for an earlier need."""
-    return f"{needed} needed now; {held} needed within the stabilization window"
+    return f"{needed} needed now; {stabilized} needed within the stabilization window"

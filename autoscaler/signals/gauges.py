@@ -167,7 +167,7 @@ class Gauges:
             server = metric.server or self._server
             if not server or self._session is None:
                 raise errors.Unavailable("no serverAddress is set, and no default Prometheus is configured")
-            return await prometheus.instant(self._session, server, metric.query)
+            return await prometheus.query_instant(self._session, server, metric.query)
         if metric.type == "Utilization":
             share = usage.share(metric.resource, pods, await nodes)
             if share is None:

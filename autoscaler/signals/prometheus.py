@@ -31,7 +31,7 @@ class RangeQuery:
     step: float
 
 
-async def instant(session: aiohttp.ClientSession, server: str, query: str) -> float:
+async def query_instant(session: aiohttp.ClientSession, server: str, query: str) -> float:
     """Return the sum of an instant query's values.
 
     Args:
@@ -42,11 +42,11 @@ async def instant(session: aiohttp.ClientSession, server: str, query: str) -> fl
     Raises:
         errors.Unavailable: no answer in time, or the value is not a finite number of at least 0.
     """
-    return value(await _get(session, server, "query", {"query": query}, TIMEOUT_SECONDS))
+    return parse_instant(await _get(session, server, "query", {"query": query}, TIMEOUT_SECONDS))
 
 
-async def over_time(session: aiohttp.ClientSession, server: str, query: RangeQuery) -> dict[float, float]:
-    """Return the values of a range query by Unix seconds (see `values`).
+async def query_range(session: aiohttp.ClientSession, server: str, query: RangeQuery) -> dict[float, float]:
+    """Return the values of a range query by Unix seconds (see `parse_range`).
 
     Raises:
         errors.Unavailable: no answer in time, or not an answer of Prometheus.
@@ -59,26 +59,26 @@ async def over_time(session: aiohttp.ClientSession, server: str, query: RangeQue
         "step": f"{query.step:g}",
     }
     answer = await _get(session, server, "query_range", parameters, RANGE_TIMEOUT_SECONDS)
-    return values(answer, query.start, query.end)
+    return parse_range(answer, query.start, query.end)
 
 
 async def _get(
     session: aiohttp.ClientSession, server: str, path: str, parameters: Mapping[str, str], seconds: float
 ) -> Any:
-    url, shown = f"{server.rstrip('/')}/api/v1/{path}", addresses.without_credentials(server)
-    if shown == addresses.INVALID:
-        raise errors.Unavailable(f"the address of the Prometheus is {shown}")
+    url, server_shown = f"{server.rstrip('/')}/api/v1/{path}", addresses.without_credentials(server)
+    if server_shown == addresses.INVALID:
+        raise errors.Unavailable(f"the address of the Prometheus is {server_shown}")
     try:
         page = await http_reading.get(session, url, limit=MOST_BYTES, seconds=seconds, query=parameters)
     except errors.Unavailable as error:
-        raise errors.Unavailable(f"{shown}: {error}") from error
+        raise errors.Unavailable(f"{server_shown}: {error}") from error
     try:
         return orjson.loads(page.body)
     except ValueError as error:
-        raise errors.Unavailable(f"{shown}: status {page.status}, and no JSON") from error
+        raise errors.Unavailable(f"{server_shown}: status {page.status}, and no JSON") from error
 
 
-def values(answer: Any, start: float, end: float) -> dict[float, float]:
+def parse_range(answer: Any, start: float, end: float) -> dict[float, float]:
     """Return the values of a range query's answer by Unix seconds, summed over its series.
 
     Values that are not finite or below 0, and times outside of `start` to `end`, are left out.
@@ -106,7 +106,7 @@ def values(answer: Any, start: float, end: float) -> dict[float, float]:
     return total
 
 
-def value(answer: Any) -> float:
+def parse_instant(answer: Any) -> float:
     """Return the sum of the values of an instant query's answer.
 
     Raises:
@@ -116,7 +116,11 @@ def value(answer: Any) -> float:
         if answer["status"] != "success":
             raise errors.Unavailable(f"the query was refused: {answer.get('error', '')}")
         data = answer["data"]
-        samples = [data["result"]] if data["resultType"] == "scalar" else [s["value"] for s in data["result"]]
+        samples = (
+            [data["result"]]
+            if data["resultType"] == "scalar"
+            else [series["value"] for series in data["result"]]
+        )
         values = [float(sample[1]) for sample in samples]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise errors.Unavailable(f"the answer is not in Prometheus's form: {error!r}") from error

@@ -152,7 +152,7 @@ class Backfill:
         """
         end = math.floor(clock.now().timestamp() / STEP_SECONDS) * STEP_SECONDS
         span = prometheus.RangeQuery(job.query, end - DAYS * 86_400, end, STEP_SECONDS)
-        rates = await prometheus.over_time(session, self._server, span)
+        rates = await prometheus.query_range(session, self._server, span)
         if not rates:
             log.info("%s has no load of %s", addresses.without_credentials(self._server), job.key)
             return False

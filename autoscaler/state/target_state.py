@@ -46,7 +46,7 @@ class TargetState:
     """Time of the last status write."""
     changes: list[Object] = field(default_factory=list)
     """The entries of `status.decisions`."""
-    wrote: tuple[int, int] | None = None
+    last_write: tuple[int, int] | None = None
     """The last written count and its resourceVersion, until the watch has shown it."""
     changes_by_others: list[float] = field(default_factory=list)
     """Times at which another writer had changed the count."""

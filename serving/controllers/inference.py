@@ -166,7 +166,7 @@ class InferenceController:
                 owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
                 patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
                 try:
-                    self._cache.wrote(kind, await self._kube.patch(kind, *key, patch))
+                    self._cache.remember_write(kind, await self._kube.patch(kind, *key, patch))
                 except errors.ApiError as error:
                     if not _is_refusal(error):
                         raise
@@ -184,7 +184,7 @@ class InferenceController:
             if left > 0:
                 return left
         self._reported[key] = plan.status
-        self._cache.wrote(kinds.INFERENCE, await self._write_status(inference, plan.status))
+        self._cache.remember_write(kinds.INFERENCE, await self._write_status(inference, plan.status))
         self._settling.end(key)
         for event in plan.events:
             await self._recorder.emit(inference, event.reason, event.message, event.type)
@@ -286,7 +286,7 @@ class InferenceController:
         written = await self._kube.patch(
             kinds.DEPLOYMENT, key.namespace, name, patch, content_type=JSON_PATCH
         )
-        self._cache.wrote(kinds.DEPLOYMENT, written)
+        self._cache.remember_write(kinds.DEPLOYMENT, written)
         self._put_backs.done(key, written)
         if written["metadata"]["generation"] != before["metadata"]["generation"]:
             message = f"put back the Pod template of revision {name}: {template_edits.describe(action.edits)}"
@@ -300,14 +300,14 @@ class InferenceController:
         if existing is None and action.at_creation:
             body = {**action.object, "spec": {**action.object["spec"], **action.at_creation["spec"]}}
             try:
-                self._cache.wrote(action.kind, await self._kube.create(action.kind, body))
+                self._cache.remember_write(action.kind, await self._kube.create(action.kind, body))
             except errors.AlreadyExists:
                 existing = await self._kube.get(action.kind, meta["namespace"], meta["name"])
             else:
                 return
         if existing is not None:
             await self._refuse_foreign(inference, action, existing)
-        self._cache.wrote(action.kind, await self._kube.apply(action.kind, action.object))
+        self._cache.remember_write(action.kind, await self._kube.apply(action.kind, action.object))
 
     async def _claim(self, template: Object) -> None:
         """Create the ResourceClaimTemplate of a revision; one with the revision's name is equal to it.
@@ -351,7 +351,7 @@ class InferenceController:
         }
         written = await self._kube.patch(kinds.INFERENCE, meta["namespace"], meta["name"], patch)
         if action.finalizers:
-            self._cache.wrote(kinds.INFERENCE, written)
+            self._cache.remember_write(kinds.INFERENCE, written)
 
     def _watch(self) -> None:
         self._inferences.index(_VERSION, _model_versions)

@@ -51,12 +51,12 @@ class Cache:
         """
         self._on_news[kind] = handler
 
-    def wrote(self, kind: Kind, obj: Object) -> None:
+    def remember_write(self, kind: Kind, obj: Object) -> None:
         """Remember the API's answer to a create, an update or a patch."""
         if not self._informers[kind].has_seen(obj):
             self._remember(kind, obj, is_deletion=False)
 
-    def deleted(self, kind: Kind, obj: Object) -> None:
+    def remember_delete(self, kind: Kind, obj: Object) -> None:
         """Show the object as terminating, as the API has accepted its graceful deletion."""
         current = self.get(kind, *Key.of(obj))
         if current is not None and not _is_deleted_by(current, obj):

@@ -20,7 +20,7 @@ from serving.router import pod_lifetime
 from serving.router.envoy.admin import LIVE, STARTING, Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.process import public_socket
-from serving.router.envoy.process.drain import FORCED_SECONDS, POLL_SECONDS, end, until_idle
+from serving.router.envoy.process.drain import FORCED_SECONDS, POLL_SECONDS, end_envoy, wait_until_idle
 from serving.router.envoy.process.envoy_process import EnvoyProcess, digest
 from serving.router.envoy.process.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process.supervision import EnvoySupervision
@@ -83,7 +83,7 @@ async def run_in_pod(
         readiness.follow(lambda: "it is draining")
         async with Admin(data_dir.admin_socket) as admin:
             await _close(admin, running, settings)
-        await end(EnvoyProcess(data_dir, settings.gateway))
+        await end_envoy(EnvoyProcess(data_dir, settings.gateway))
 
     await pod_lifetime.run(_run(data_dir, settings, running), stopping, leave)
 
@@ -161,7 +161,7 @@ async def _until_listening(
     try:
         await server.wait_ready(ENVOY_START_SECONDS)
     except errors.Unavailable:
-        await end(process)  # the next gateway would adopt it
+        await end_envoy(process)  # the next gateway would adopt it
         raise
     running.is_listening = True
 
@@ -182,8 +182,8 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     async with Admin(data_dir.admin_socket) as admin:
         with _though_envoy_is_away():
             await admin.drain()
-            await until_idle(admin, settings.gateway.drain_seconds)
-    await end(process)
+            await wait_until_idle(admin, settings.gateway.drain_seconds)
+    await end_envoy(process)
 
 
 async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
@@ -202,7 +202,7 @@ async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
         await admin.close_listeners()
     public_socket.close(running.kept)  # else clients would wait for an Envoy that will not come
     with _though_envoy_is_away():
-        await until_idle(admin, settings.gateway.drain_seconds)
+        await wait_until_idle(admin, settings.gateway.drain_seconds)
     if running.routes is not None:
         await running.routes.withdraw()
 

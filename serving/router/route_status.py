@@ -82,7 +82,7 @@ class RouteStatusWriter:
                 "name": self._name,
                 "acceptedGeneration": service.generation,
                 "address": self._address,
-                "weights": [{"arm": arm, "percent": percent} for arm, percent in service.weights],
+                "weights": [{"arm": arm, "percent": percent} for arm, percent in service.arm_percentages],
                 **_probes(probed),
                 "message": message or service.unavailable,
             },

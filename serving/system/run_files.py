@@ -49,9 +49,9 @@ def write(
 
     The thread ends with the process, when the file is written, or when the file is written again.
     """
-    mine = object()
+    this_write = object()
     with _lock:
-        _latest[path] = mine
+        _latest[path] = this_write
         try:
             ensure(path, content, mode=mode, synced=synced)
         except OSError as error:
@@ -64,7 +64,7 @@ def write(
         while True:
             time.sleep(retry_seconds)
             with _lock:
-                if _latest.get(path) is not mine:
+                if _latest.get(path) is not this_write:
                     return
                 try:
                     ensure(path, content, mode=mode, synced=synced)
@@ -77,7 +77,7 @@ def write(
     threading.Thread(target=retry, name=f"write {path.name}", daemon=True).start()
 
 
-def problem(directory: Path) -> str:
+def why_not_writable(directory: Path) -> str:
     """Return why a small file cannot be written in a directory; empty if it can."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:

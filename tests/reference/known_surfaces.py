@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.search import step
+from tuner.search import next_decision
 from tuner.search.decision import Confirm, Decision, Explore, Wait
 from tuner.search.problem import Budget, Earlier, Observation, Problem
 from tuner.settings import SearchSettings
@@ -119,7 +119,7 @@ def play(
     pending: list[tuple[int, bool]] = []
     decisions: list[Decision] = []
     while True:
-        decision = step.decide(
+        decision = next_decision.decide(
             service.problem,
             observations,
             [row for row, _ in pending],

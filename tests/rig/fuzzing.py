@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 SUITE = "suite"
-"""Profile of the suite. Another run may fail only for another cause, never for another input."""
+"""Profile of the suite. Every run has the same inputs."""
 FUZZ = "fuzz"
 """Profile of `make fuzz`."""
 FACTOR = int(os.environ.get("SLIPWAY_FUZZ_FACTOR", "25"))

@@ -33,11 +33,11 @@ class Ahpa:
 
     interval = SYNC
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        self._reactive = Hpa(terms)
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        self._reactive = Hpa(inputs)
         self._startups = Startups(FORWARD)
-        self._minutes = Minutes(terms.history, DAYS)
+        self._minutes = Minutes(inputs.history, DAYS)
         self._profile: list[float] = []
         self._checked = self._filled = 0
 
@@ -49,10 +49,10 @@ class Ahpa:
             self._learn()
         reactive = self._reactive.decide(observation)
         ahead = self._ahead(observation.now)
-        count = math.ceil(ahead / (TARGET * self._terms.capacity.rate) - 1e-9)
+        count = math.ceil(ahead / (TARGET * self._inputs.capacity.rate) - 1e-9)
         if count <= reactive.replicas:
             return reactive
-        return within_bounds(self._terms, count, "Proactive", least=1, work=ahead)
+        return within_bounds(self._inputs, count, "Proactive", least=1, work=ahead)
 
     def _ahead(self, now: float) -> float:
         """Return the highest rate of the profile until replicas that are ordered now are ready."""

@@ -36,13 +36,13 @@ def recommended(current: int, ratio: float) -> int:
 
 
 class Apa:
-    """Requests per ready replica; the ratio applies to all replicas, ready or not. Zero is off."""
+    """Requests per ready replica; the ratio applies to all replicas, ready or not. Zero stays zero."""
 
     interval = RESYNC
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        self._target = max(TARGET * terms.capacity.concurrency, 0.01)
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        self._target = max(TARGET * inputs.capacity.concurrency, 0.01)
         self._usage = ReadingWindow(WINDOW)
         self._down = Highest(COOLDOWN)
 
@@ -53,11 +53,11 @@ class Apa:
         if load is not None and replicas.ready:
             self._usage.add(load.end, load.seconds, present(load) / replicas.ready)
         if load is None or replicas.ready == 0 or current == 0:
-            return within_bounds(self._terms, current, "NoMetrics", least=1)
+            return within_bounds(self._inputs, current, "NoMetrics", least=1)
         count = recommended(current, self._usage.mean() / self._target)
         highest = int(self._down.of(observation.now, count))
         if count > current:
-            return within_bounds(self._terms, count, "ScaleUp", least=1)
+            return within_bounds(self._inputs, count, "ScaleUp", least=1)
         return within_bounds(
-            self._terms, min(current, highest), "ScaleDown" if highest < current else "Kept", least=1
+            self._inputs, min(current, highest), "ScaleDown" if highest < current else "Kept", least=1
         )

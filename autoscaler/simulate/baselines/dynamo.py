@@ -50,9 +50,9 @@ class Dynamo:
 
     interval = LOAD_INTERVAL
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        history = terms.history
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        history = inputs.history
         together = max(round(THROUGHPUT_INTERVAL / history.step), 1)
         steps = len(history.work) // together
         work = history.work[len(history.work) - steps * together :].reshape(steps, together).sum(axis=1)
@@ -64,14 +64,14 @@ class Dynamo:
         """Return the need of the load, but at least the floor."""
         load, replicas = observation.load, observation.replicas
         if load is None:
-            return within_bounds(self._terms, replicas.desired, "NoData", least=1)
+            return within_bounds(self._inputs, replicas.desired, "NoData", least=1)
         self._count(load)
         if replicas.starting or replicas.ready == 0:
-            return within_bounds(self._terms, replicas.desired, "ScalingInProgress", least=1)
-        change = _change(load.in_flight / (replicas.ready * self._terms.capacity.concurrency))
+            return within_bounds(self._inputs, replicas.desired, "ScalingInProgress", least=1)
+        change = _change(load.in_flight / (replicas.ready * self._inputs.capacity.concurrency))
         count = max(replicas.ready + change, self._floor)
         reason = "Throughput" if count == self._floor else "Load"
-        return within_bounds(self._terms, count, reason, least=1, work=self._ahead)
+        return within_bounds(self._inputs, count, reason, least=1, work=self._ahead)
 
     def _count(self, load: Load) -> None:
         """Set the floor for the next three minutes, every three minutes."""
@@ -82,7 +82,7 @@ class Dynamo:
         self._rates.append(self._work / self._seconds)
         self._work = self._seconds = 0.0
         self._ahead = forecast(self._rates)
-        self._floor = math.ceil(self._ahead / self._terms.capacity.rate - 1e-9)
+        self._floor = math.ceil(self._ahead / self._inputs.capacity.rate - 1e-9)
 
 
 def _change(use: float) -> int:

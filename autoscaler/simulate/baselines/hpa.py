@@ -72,8 +72,8 @@ class Hpa:
 
     interval = SYNC
 
-    def __init__(self, terms: PolicyInputs, target: float = TARGET) -> None:
-        self._terms = terms
+    def __init__(self, inputs: PolicyInputs, target: float = TARGET) -> None:
+        self._inputs = inputs
         self._target = target
         self._behaviour = Behaviour()
 
@@ -81,12 +81,12 @@ class Hpa:
         """Return the controller's count; without metrics it changes nothing."""
         replicas = observation.replicas
         current = replicas.desired
-        usage = utilisation(observation, self._terms)
+        usage = utilisation(observation, self._inputs)
         if usage is None or replicas.ready == 0 or current == 0:
-            return within_bounds(self._terms, current, "NoMetrics", least=1)
+            return within_bounds(self._inputs, current, "NoMetrics", least=1)
         recommended = of_utilisation(usage / self._target, current, replicas.ready, len(replicas.starting))
         count = self._behaviour.applied(observation.now, current, recommended)
-        return within_bounds(self._terms, count, _reason(count, recommended, current), least=1)
+        return within_bounds(self._inputs, count, _reason(count, recommended, current), least=1)
 
 
 def _reason(count: int, recommended: int, current: int) -> str:

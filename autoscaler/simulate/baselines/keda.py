@@ -22,9 +22,9 @@ class Keda:
 
     interval = SYNC
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        self._target = max(TARGET * terms.capacity.concurrency, 0.01)
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        self._target = max(TARGET * inputs.capacity.concurrency, 0.01)
         self._behaviour = Behaviour()
         self._poll_at = self._active_at = float("-inf")
 
@@ -32,7 +32,7 @@ class Keda:
         """Return the count of the scaler, or of the HPA between its polls."""
         now, load, current = observation.now, observation.load, observation.replicas.desired
         if load is None:
-            return within_bounds(self._terms, current, "ScalerError")
+            return within_bounds(self._inputs, current, "ScalerError")
         total = present(load)
         if now >= self._poll_at:
             self._poll_at = now + POLLING
@@ -40,16 +40,16 @@ class Keda:
             if activated is not None:
                 return activated
         if current == 0:
-            return within_bounds(self._terms, 0, "ScalerNotActive")
+            return within_bounds(self._inputs, 0, "ScalerNotActive")
         count = self._behaviour.applied(now, current, of_total(total, self._target, current))
-        return within_bounds(self._terms, count, "ScalerActive", least=1)
+        return within_bounds(self._inputs, count, "ScalerActive", least=1)
 
     def _polled(self, now: float, total: float, current: int) -> Decision | None:
         if self._active_at == float("-inf"):
             self._active_at = now
         if total > 0:
             self._active_at = now
-            return within_bounds(self._terms, 1, "Activated", least=1) if current == 0 else None
-        if self._terms.min_replicas == 0 and current > 0 and now - self._active_at > COOLDOWN:
-            return within_bounds(self._terms, 0, "Deactivated")
+            return within_bounds(self._inputs, 1, "Activated", least=1) if current == 0 else None
+        if self._inputs.min_replicas == 0 and current > 0 and now - self._active_at > COOLDOWN:
+            return within_bounds(self._inputs, 0, "Deactivated")
         return None

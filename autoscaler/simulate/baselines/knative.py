@@ -48,20 +48,20 @@ KPA_TUNED = KpaConfig(stable_window=300.0, retention=900.0)
 
 
 class Kpa:
-    """A reading covers the time since the last one; a window without readings keeps the count."""
+    """KPA's decisions, with its stable window, panic window and scale to zero."""
 
-    def __init__(self, terms: PolicyInputs, config: KpaConfig | None = None) -> None:
-        self._terms = terms
+    def __init__(self, inputs: PolicyInputs, config: KpaConfig | None = None) -> None:
+        self._inputs = inputs
         self._config = config or KpaConfig()
         self.interval = self._config.tick
         self._stable = ReadingWindow(self._config.stable_window)
         self._panic = ReadingWindow(self._config.stable_window * self._config.panic_share)
-        self._target = max(terms.capacity.concurrency * self._config.target, TARGET_MIN)
+        self._target = max(inputs.capacity.concurrency * self._config.target, TARGET_MIN)
         self._panic_since: float | None = None
         self._max_panic_replicas = 0
         self._active_since: float | None = None
         self._idle_since: float | None = None
-        self._proxied_since: float | None = None
+        self._in_path_since: float | None = None
         self._begun = False
 
     def decide(self, observation: Observation) -> Decision:
@@ -73,17 +73,17 @@ class Kpa:
             self._add(load)
         end = self._stable.end
         if end is None or now - end > self._config.stable_window:
-            return within_bounds(self._terms, observation.replicas.desired, "NoData")
+            return within_bounds(self._inputs, observation.replicas.desired, "NoData")
         count = self._scale(now, ready)
         reason = "Stable" if self._panic_since is None else "Panic"
-        self._see_proxy(now, ready)
-        bounded = min(max(count, self._terms.min_replicas), self._terms.max_replicas)
+        self._update_activator_path(now, ready)
+        bounded = min(max(count, self._inputs.min_replicas), self._inputs.max_replicas)
         if ready and self._active_since is None and self._idle_since is None:
             self._active_since = now
         if bounded == 0:
             return self._to_zero(now, observation.replicas.desired, ready)
         self._idle_since = None
-        return within_bounds(self._terms, count, reason)
+        return within_bounds(self._inputs, count, reason)
 
     def _begin(self, now: float, ready: int) -> None:
         """A decider that finds more than one replica ready begins in panic: it has no data yet."""
@@ -97,13 +97,12 @@ class Kpa:
         self._panic.add(load.end, load.seconds, concurrency)
 
     def _scale(self, now: float, ready: int) -> int:
-        config, counted = self._config, max(ready, 1)
-        most = math.ceil(config.max_scale_up * counted)
-        least = math.floor(counted / config.max_scale_down)
+        config, at_least_one = self._config, max(ready, 1)
+        most = math.ceil(config.max_scale_up * at_least_one)
+        least = math.floor(at_least_one / config.max_scale_down)
         for_stable = math.ceil(self._stable.mean() / self._target)
         for_panic = math.ceil(self._panic.mean() / self._target)
-        over = for_panic / counted >= config.panic_threshold
-        if over:
+        if for_panic / at_least_one >= config.panic_threshold:
             self._panic_since = now
         elif self._panic_since is not None and self._panic_since + config.stable_window < now:
             self._panic_since, self._max_panic_replicas = None, 0
@@ -113,27 +112,27 @@ class Kpa:
         self._max_panic_replicas = max(self._max_panic_replicas, stable, min(max(for_panic, least), most))
         return self._max_panic_replicas
 
-    def _see_proxy(self, now: float, ready: int) -> None:
-        """The activator is in the path while the burst capacity is not there."""
-        total = ready * self._terms.capacity.concurrency
+    def _update_activator_path(self, now: float, ready: int) -> None:
+        """Knative keeps the activator in the request path while its excess burst capacity is negative."""
+        total = ready * self._inputs.capacity.concurrency
         if total - self._config.burst_capacity - self._panic.mean() >= 0:
-            self._proxied_since = None
-        elif self._proxied_since is None:
-            self._proxied_since = now
+            self._in_path_since = None
+        elif self._in_path_since is None:
+            self._in_path_since = now
 
     def _to_zero(self, now: float, desired: int, ready: int) -> Decision:
-        """Active for a stable window, then idle for the retention, and proxied for the grace."""
+        """Active for a stable window, then idle for the retention, and in the path for the grace."""
         if desired == 0:
             self._active_since = self._idle_since = None
-            return within_bounds(self._terms, 0, "AtZero")
+            return within_bounds(self._inputs, 0, "AtZero")
         if ready == 0:
-            return within_bounds(self._terms, desired, "Activating")
+            return within_bounds(self._inputs, desired, "Activating")
         if self._active_since is not None and now - self._active_since < self._config.stable_window:
-            return within_bounds(self._terms, 1, "StillActive")
+            return within_bounds(self._inputs, 1, "StillActive")
         if self._idle_since is None:
             self._active_since, self._idle_since = None, now
         idle = now - self._idle_since
-        proxied = now - self._proxied_since if self._proxied_since is not None else 0.0
-        if idle >= self._config.retention and max(idle, proxied) >= self._config.grace:
-            return within_bounds(self._terms, 0, "ScaledToZero")
-        return within_bounds(self._terms, desired, "Retained")
+        in_path = now - self._in_path_since if self._in_path_since is not None else 0.0
+        if idle >= self._config.retention and max(idle, in_path) >= self._config.grace:
+            return within_bounds(self._inputs, 0, "ScaledToZero")
+        return within_bounds(self._inputs, desired, "Retained")

@@ -55,18 +55,18 @@ class LastValue:
 
     interval = TICK
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
         self._level = Level()
-        self._sizing = Sizing(terms)
+        self._sizing = Sizing(inputs)
         self._startups = Startups()
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas for the rate ahead; without a new reading nothing changes."""
         self._startups.see(observation.replicas)
         if observation.load is None:
-            return within_bounds(self._terms, observation.replicas.desired, "NoData")
+            return within_bounds(self._inputs, observation.replicas.desired, "NoData")
         self._level.see(observation.load)
         ahead = self._level.ahead(self._startups.seconds + DELAY)
         count = self._sizing.replicas(observation, ahead)
-        return within_bounds(self._terms, count, "Rate", work=self._level.value)
+        return within_bounds(self._inputs, count, "Rate", work=self._level.value)

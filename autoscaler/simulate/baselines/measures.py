@@ -97,7 +97,7 @@ def rate(load: Load) -> float:
     return load.work / load.seconds if load.seconds > 0 else 0.0
 
 
-def utilisation(observation: Observation, terms: PolicyInputs) -> float | None:
+def utilisation(observation: Observation, inputs: PolicyInputs) -> float | None:
     """Return the share of the ready replicas' capacity in use, at most 1; None: not measured."""
     gauge = observation.gauges.get(UTILISATION)
     if gauge is not None:
@@ -105,26 +105,26 @@ def utilisation(observation: Observation, terms: PolicyInputs) -> float | None:
     load, ready = observation.load, observation.replicas.ready
     if load is None or ready == 0:
         return None
-    if load.in_flight > ready * terms.capacity.concurrency:
+    if load.in_flight > ready * inputs.capacity.concurrency:
         return 1.0
-    return min(rate(load) / (ready * terms.capacity.rate), 1.0)
+    return min(rate(load) / (ready * inputs.capacity.rate), 1.0)
 
 
 def within_bounds(
-    terms: PolicyInputs, count: int, reason: str, *, least: int | None = None, work: float = 0.0
+    inputs: PolicyInputs, count: int, reason: str, *, least: int | None = None, work: float = 0.0
 ) -> Decision:
     """Return a decision within the bounds.
 
     Args:
-        terms: whose bounds hold.
+        inputs: whose bounds hold.
         count: replicas before bounds.
         reason: the binding rule.
-        least: replicas, where a baseline cannot go down to the minimum of the terms.
+        least: replicas, where a baseline cannot go down to the minimum of the inputs.
         work: work per second.
     """
-    low = terms.min_replicas if least is None else max(least, terms.min_replicas)
-    replicas = min(max(count, low), terms.max_replicas)
-    return Decision(replicas, reason, "", count, rate=work, capacity=terms.capacity.rate)
+    low = inputs.min_replicas if least is None else max(least, inputs.min_replicas)
+    replicas = min(max(count, low), inputs.max_replicas)
+    return Decision(replicas, reason, "", count, rate=work, capacity=inputs.capacity.rate)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

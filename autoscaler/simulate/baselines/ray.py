@@ -27,9 +27,9 @@ class RayServe:
 
     interval = TICK
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        self._target = max(TARGET * terms.capacity.concurrency, 0.01)
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        self._target = max(TARGET * inputs.capacity.concurrency, 0.01)
         self._ongoing = ReadingWindow(LOOK_BACK)
         self._direction = 0
         self._since = 0.0
@@ -42,10 +42,10 @@ class RayServe:
         target = replicas.desired
         if replicas.ready == 0:
             count = 1 if load is not None and present(load) > 0 else 0
-            return within_bounds(self._terms, max(target, count), "ColdStart")
+            return within_bounds(self._inputs, max(target, count), "ColdStart")
         desired = math.ceil(self._ongoing.mean() / self._target)
-        desired = min(max(desired, self._terms.min_replicas), self._terms.max_replicas)
-        return within_bounds(self._terms, *self._delayed(now, desired, target))
+        desired = min(max(desired, self._inputs.min_replicas), self._inputs.max_replicas)
+        return within_bounds(self._inputs, *self._delayed(now, desired, target))
 
     def _delayed(self, now: float, desired: int, target: int) -> tuple[int, str]:
         direction = (desired > target) - (desired < target)

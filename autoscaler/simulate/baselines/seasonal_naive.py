@@ -17,11 +17,11 @@ class SeasonalNaive:
 
     interval = TICK
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        self._minutes = Minutes(terms.history, DAYS)
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        self._minutes = Minutes(inputs.history, DAYS)
         self._level = Level()
-        self._sizing = Sizing(terms)
+        self._sizing = Sizing(inputs)
         self._startups = Startups()
 
     def decide(self, observation: Observation) -> Decision:
@@ -35,4 +35,4 @@ class SeasonalNaive:
         reason = "Yesterday"
         if rate is None:
             rate, reason = self._level.value, "LastValue"
-        return within_bounds(self._terms, self._sizing.replicas(observation, rate), reason, work=rate)
+        return within_bounds(self._inputs, self._sizing.replicas(observation, rate), reason, work=rate)

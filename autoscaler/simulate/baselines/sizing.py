@@ -23,8 +23,8 @@ TICK = 5.0
 class Sizing:
     """The need follows the rate; a backlog adds as much again at most, so that it does not wind up."""
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
         self._highest = Highest(DOWN_WINDOW)
         self._busy_at = float("-inf")
 
@@ -33,7 +33,7 @@ class Sizing:
         now, load = observation.now, observation.load
         if self._busy_at == float("-inf") or (load is not None and (load.arrivals or present(load) > 0)):
             self._busy_at = now
-        need = rate / (UTILISATION * self._terms.capacity.rate)
+        need = rate / (UTILISATION * self._inputs.capacity.rate)
         extra = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
         count = math.ceil(need + min(extra, max(need, 1.0)) - LEAST)
         replicas = int(self._highest.of(now, count))
@@ -41,6 +41,6 @@ class Sizing:
 
     def _backlog(self, load: Load, ready: int) -> float:
         """Return the replicas that catch up with the backlog within its time."""
-        slots = self._terms.capacity.concurrency
+        slots = self._inputs.capacity.concurrency
         waits = max(load.in_flight - ready * slots, 0.0) + load.held
-        return waits * self._terms.service_seconds / (slots * CATCH_UP)
+        return waits * self._inputs.service_seconds / (slots * CATCH_UP)

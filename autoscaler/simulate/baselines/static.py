@@ -14,13 +14,13 @@ class Static:
     interval = 300.0
     """Seconds; nothing changes, so seldom is enough."""
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
-        self._replicas = terms.max_replicas
-        if len(terms.history.work):
-            busiest = float(terms.history.work.max()) / terms.history.step
-            self._replicas = max(math.ceil(busiest / (TARGET * terms.capacity.rate)), 1)
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
+        self._replicas = inputs.max_replicas
+        if len(inputs.history.work):
+            busiest = float(inputs.history.work.max()) / inputs.history.step
+            self._replicas = max(math.ceil(busiest / (TARGET * inputs.capacity.rate)), 1)
 
     def decide(self, observation: Observation) -> Decision:  # noqa: ARG002 - a policy's signature
         """Return the same as ever."""
-        return within_bounds(self._terms, self._replicas, "Static")
+        return within_bounds(self._inputs, self._replicas, "Static")

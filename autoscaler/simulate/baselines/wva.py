@@ -47,8 +47,8 @@ class Wva:
 
     interval = POLLING
 
-    def __init__(self, terms: PolicyInputs) -> None:
-        self._terms = terms
+    def __init__(self, inputs: PolicyInputs) -> None:
+        self._inputs = inputs
         self._cache, self._queue = Highest(PEAK), Highest(PEAK)
         self._peaks = (0.0, 0.0)
         self._next = self._busy_at = float("-inf")
@@ -64,21 +64,21 @@ class Wva:
                 self._busy_at = now
         if replicas.desired == 0:
             waits = load is not None and load.held > 0
-            return within_bounds(self._terms, int(waits), "ScaledFromZero" if waits else "AtZero")
+            return within_bounds(self._inputs, int(waits), "ScaledFromZero" if waits else "AtZero")
         if now < self._next:
-            return within_bounds(self._terms, replicas.desired, "BetweenRounds", least=1)
+            return within_bounds(self._inputs, replicas.desired, "BetweenRounds", least=1)
         self._next = now + INTERVAL
-        if self._terms.min_replicas == 0 and now - self._busy_at > RETENTION:
-            return within_bounds(self._terms, 0, "ScaledToZero")
+        if self._inputs.min_replicas == 0 and now - self._busy_at > RETENTION:
+            return within_bounds(self._inputs, 0, "ScaledToZero")
         if load is None or replicas.starting or replicas.ready != replicas.desired:
-            return within_bounds(self._terms, replicas.desired, "InTransition", least=1)
+            return within_bounds(self._inputs, replicas.desired, "InTransition", least=1)
         change = step(replicas.ready, *self._peaks)
-        return within_bounds(self._terms, replicas.ready + change, _REASONS[change], least=1)
+        return within_bounds(self._inputs, replicas.ready + change, _REASONS[change], least=1)
 
     def _see(self, load: Load, ready: int) -> None:
         if ready == 0:
             return
-        slots = ready * self._terms.capacity.concurrency
+        slots = ready * self._inputs.capacity.concurrency
         cache = self._cache.of(load.end, min(load.in_flight / slots, 1.0))
         self._peaks = (cache, self._queue.of(load.end, max(load.in_flight - slots, 0.0) / ready))
 

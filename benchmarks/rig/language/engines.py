@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rig.data_plane.proxies import PROXY_CORE, free_port, stop
 from rig.harness import ROOT
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 
 OURS, SERVE, CONTINUOUS = "slipway", "transformers serve", "transformers serve, continuous"
@@ -49,7 +49,7 @@ def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> It
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     if kind == OURS:
         store = ModelStore(folder / "store")
-        built = capture(checkpoint, store, repository="benchmark", lineage={})
+        built = build_image(checkpoint, store, repository="benchmark", lineage={})
         environment |= {
             "SLIPWAY_MODEL_NAME": "model",
             "SLIPWAY_MODEL_VERSION": "v1",

@@ -10,8 +10,8 @@ import numpy as np
 from rig.searches.surfaces import Surface
 from tuner.search import algorithms, transfer
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend
+from tuner.search.next_decision import SearchStep
 from tuner.search.problem import Budget, Earlier, Floats, Observation
-from tuner.search.step import SearchStep
 from tuner.settings import SearchSettings
 
 WINDOWS = 9

@@ -25,27 +25,29 @@ class Ports(NamedTuple):
 
 
 def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int | None) -> Ports:
-    """Return the ports, with free ones for 0, and store them for the next `up` of this directory.
+    """Return the ports, and store them for the next `up` of this directory.
+
+    0 picks a free port, or keeps that of a running component.
 
     Raises:
         errors.UserError: another program has a port, or a running component has another port than the option.
     """
-    last = _stored(data_dir)
-    before = last or Ports(settings.api.port, settings.gateway.port)
+    stored = _stored(data_dir)
+    fallback = stored or Ports(settings.api.port, settings.gateway.port)
     ports = Ports(
-        _choose(data_dir, "api", "--port", given=api, otherwise=before.api, host=settings.api.host),
+        _choose(data_dir, "api", "--port", given=api, fallback=fallback.api, host=settings.api.host),
         _choose(
             data_dir,
             "gateway",
             "--gateway-port",
             given=gateway,
-            otherwise=before.gateway,
+            fallback=fallback.gateway,
             host=settings.gateway.host,
         ),
     )
     if ports.api == ports.gateway:
         raise errors.UserError(f"--port and --gateway-port are both {ports.api}; they must differ")
-    if last is not None and ports.api != last.api:
+    if stored is not None and ports.api != stored.api:
         # A component that reads the old file before the API has written the new one would never find the API.
         data_dir.kubeconfig.unlink(missing_ok=True)
     run_files.write(data_dir.ports, orjson.dumps(ports._asdict()))
@@ -64,7 +66,7 @@ def reserved(settings: Settings) -> Iterator[None]:
                 stack.enter_context(sockets.reserve(section.host, section.port))
                 if sockets.family(section.host) == socket.AF_INET:
                     stack.enter_context(sockets.keep_all_of_ipv6(section.port) or contextlib.nullcontext())
-            except OSError as error:  # of an older version's component, or a socket of all of IPv6
+            except OSError as error:  # an older version's component has it, or a socket of all of IPv6
                 log.warning(
                     "port %d cannot be reserved (%s): another user can take it while its component restarts",
                     section.port,
@@ -80,18 +82,19 @@ def _stored(data_dir: DataDir) -> Ports | None:
 
 
 def _choose(
-    data_dir: DataDir, component: str, option: str, *, given: int | None, otherwise: int, host: str
+    data_dir: DataDir, component: str, option: str, *, given: int | None, fallback: int, host: str
 ) -> int:
     record = processes.read_running(data_dir.identity(component))
     if record is not None:
-        current = int(record[1][f"{component}Port"])
+        _, details = record
+        current = int(details[f"{component}Port"])
         if given not in (None, 0, current):
             raise errors.UserError(
                 f"{component} of {data_dir.root} already runs on port {current}; leave out {option}, "
                 f"or stop it first with `slipway down --data-dir {data_dir.root}`"
             )
         return current
-    port = otherwise if given is None else given
+    port = fallback if given is None else given
     try:
         return sockets.try_port(host, port)
     except PermissionError as error:
@@ -99,7 +102,7 @@ def _choose(
             f"this user cannot use port {port}; choose one above 1023 with {option}"
         ) from error
     except OSError as error:
-        if component == "gateway" and given in (None, otherwise):
+        if component == "gateway" and given in (None, fallback):
             return port  # perhaps our Envoy, which outlives its gateway; the gateway checks that it is ours
         raise errors.UserError(
             f"port {port} on {host} is in use; choose another with {option} (0 picks a free one)"

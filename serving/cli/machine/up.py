@@ -113,7 +113,7 @@ def up(
             gateway=replace(before.gateway, port=chosen.gateway),
         )
         snapshot.write(where.configuration, final)
-        if problem := run_files.problem(where.run):
+        if problem := run_files.why_not_writable(where.run):
             print(
                 f"{where.root}: {problem}. What runs is served, and objects can be read; nothing is changed "
                 "or started until there is room.",

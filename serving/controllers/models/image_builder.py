@@ -16,9 +16,9 @@ import orjson
 from serving import errors
 from serving.controllers.models import job_pods, storage_download
 from serving.controllers.models.image_transfer import ImageTransfer, ReportProgress
-from serving.controllers.models.job_output import OutputDirectory, locate
+from serving.controllers.models.output_directory import OutputDirectory, locate
 from serving.data_dir import DataDir
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.documents import layers, oci, output_manifest
 from serving.images.documents.signing import PublicKey
 from serving.images.file_formats import model_tree
@@ -266,7 +266,7 @@ class ImageBuilder:
         return locate(job.object, await job_pods.with_output(self._kube, job), self._data)
 
     def _capture(self, version: Object, job: TrainingJob | None, source: _Source, policy: ModelSpec) -> Built:
-        return capture(
+        return build_image(
             source.path,
             self.store,
             repository=planner.repository(version),

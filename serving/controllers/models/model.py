@@ -43,7 +43,7 @@ class ModelController:
         model = self._models.get(*key)
         versions = self._versions.by_index(_MODEL, str(key))
         if model is None:
-            if planner.is_missing(versions):
+            if planner.must_be_created(versions):
                 await self._create(key)
             return None
         status = planner.status(model, versions, clock.rfc3339(clock.now()))

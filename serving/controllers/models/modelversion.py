@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from serving import clock, errors
 from serving.controllers.models.build_queues import LOCAL, BuildQueues, queue_of
+from serving.controllers.models.capture_jobs import CaptureJobs
 from serving.controllers.models.image_builder import ImageBuilder
 from serving.controllers.models.image_retention import ImageRetention
 from serving.controllers.models.image_transfer import ReportProgress
 from serving.controllers.models.model_policies import ModelPolicies
-from serving.controllers.models.output_capture import OutputCapture
 from serving.controllers.models.training_jobs import JobKey, TrainingJobs
 from serving.controllers.models.version_usage import VersionUsage
 from serving.data_dir import DataDir
@@ -74,7 +74,7 @@ class ModelVersionController:
         usage = VersionUsage(watches, self._decisions.add)
         self._builder = ImageBuilder(kube, ModelStore(data.models, settings.store), data, settings)
         self._retention = ImageRetention(kube, self._builder, usage, self._versions, settings)
-        self._captures = OutputCapture(kube, watches.of(kinds.JOB), settings)
+        self._captures = CaptureJobs(kube, watches.of(kinds.JOB), settings)
         self._read = (self._versions, *jobs.always, self._models, self._namespaces, *usage.informers)
         self._watch()
 
@@ -184,7 +184,7 @@ class ModelVersionController:
         meta = version["metadata"]
         patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
         written = await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
-        self._cache.wrote(kinds.MODEL_VERSION, written)
+        self._cache.remember_write(kinds.MODEL_VERSION, written)
         self._decisions.add(Key.of(version))
 
     async def _work(self, key: Key) -> Result | None:
@@ -370,7 +370,7 @@ class ModelVersionController:
         if all(old.get(key) == value for key, value in status.items()):  # the API has added defaults
             return version
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
-        self._cache.wrote(kinds.MODEL_VERSION, written)
+        self._cache.remember_write(kinds.MODEL_VERSION, written)
         if not quiet:
             is_warning = warn or phase in ("Failed", "Blocked")
             await self._recorder.emit(version, reason, message, "Warning" if is_warning else "Normal")

@@ -118,7 +118,7 @@ async def run(
         node = discover(data_dir, settings, kube, kept, runtimes)
         recorded = [i for pod in pods(data_dir.pods) if (i := PodIdentity.recorded(pod.info))]
         for identity in recorded:
-            node.identities.take(identity)
+            node.identities.occupy(identity)
         node.ports.adopt(recorded, clock.monotonic())
         agent = Agent(node)
         watches = Watches(kube)

@@ -1,6 +1,6 @@
 """The Pods of an owner, with own writes that the watch has not yet delivered (`serving.kube.cache`).
 
-If the answer to a write was lost, the Pod is read from the API. A restarted agent lists before it plans.
+If a write got no response, the Pod is read from the API. A restarted agent lists before it plans.
 """
 
 import asyncio
@@ -26,12 +26,11 @@ for all Pods is met once (k8s.io/kubernetes/pkg/controller/replicaset: slow star
 class OwnedPods:
     """Reads, creates and deletes the Pods of Deployments and Jobs; one per agent."""
 
-    def __init__(self, kube: Kube, informer: Informer, events: EventQueue, node: str) -> None:
+    def __init__(self, kube: Kube, informer: Informer, events: EventQueue) -> None:
         self._kube = kube
         self._events = events
-        self._node = node
         self._cache = Cache(informer)
-        self._unsure: dict[str, set[Key]] = {}
+        self._unconfirmed: dict[str, set[Key]] = {}
         self._taken: dict[str, set[str]] = {}
 
     def of(self, owner: Object) -> list[Object]:
@@ -48,22 +47,22 @@ class OwnedPods:
 
     def forget(self, uid: str) -> None:
         """Drop the state of an owner that is gone."""
-        self._unsure.pop(uid, None)
+        self._unconfirmed.pop(uid, None)
         self._taken.pop(uid, None)
 
-    async def settle(self, owner: Object) -> None:
-        """Read from the API the results of writes whose answers were lost; call before `of`."""
+    async def confirm_writes(self, owner: Object) -> None:
+        """Read from the API the Pods whose writes got no response; call before `of`."""
         uid = owner["metadata"]["uid"]
-        for key in list(self._unsure.get(uid, ())):
+        for key in list(self._unconfirmed.get(uid, ())):
             cached = self._cache.get(kinds.POD, *key)
             try:
                 stored = await self._kube.get(kinds.POD, *key)
             except errors.NotFound:
                 if cached is not None:
-                    self._cache.deleted(kinds.POD, cached)
+                    self._cache.remember_delete(kinds.POD, cached)
             else:
-                self._cache.wrote(kinds.POD, stored)
-            self._unsure[uid].discard(key)
+                self._cache.remember_write(kinds.POD, stored)
+            self._unconfirmed[uid].discard(key)
 
     async def create(self, kind: kinds.Kind, owner: Object, bodies: Sequence[Object]) -> None:
         """Create the Pods, except those of the owner that already exist.
@@ -93,7 +92,6 @@ class OwnedPods:
     async def _create(self, owner: Object, body: Object) -> None:
         meta = owner["metadata"]
         key = Key(meta["namespace"], body["metadata"]["name"])
-        body["spec"]["nodeName"] = self._node
         try:
             created = await self._kube.create(kinds.POD, body)
         except errors.AlreadyExists:
@@ -102,9 +100,9 @@ class OwnedPods:
                 self._taken.setdefault(meta["uid"], set()).add(key.name)
                 raise errors.Temporary("NameTaken", f"Pod {key} is not of {meta['name']}", 0.0) from None
         except errors.Unavailable:
-            self._unsure.setdefault(meta["uid"], set()).add(key)
+            self._unconfirmed.setdefault(meta["uid"], set()).add(key)
             raise
-        self._cache.wrote(kinds.POD, created)
+        self._cache.remember_write(kinds.POD, created)
 
     async def _delete(self, owner: Object, pod: pods.PodFacts) -> None:
         meta = owner["metadata"]
@@ -112,10 +110,10 @@ class OwnedPods:
         try:
             await self._kube.delete(kinds.POD, *key, uid=pod.uid)
         except errors.Unavailable:
-            self._unsure.setdefault(meta["uid"], set()).add(key)
+            self._unconfirmed.setdefault(meta["uid"], set()).add(key)
             raise
         if (cached := self._cache.get(kinds.POD, *key)) is not None and cached["metadata"]["uid"] == pod.uid:
-            self._cache.deleted(kinds.POD, cached)
+            self._cache.remember_delete(kinds.POD, cached)
 
 
 def _with_type(kind: kinds.Kind, owner: Object) -> Object:

@@ -61,7 +61,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
     attempt = (meta.get("annotations") or {}).get(names.ATTEMPT_ANNOTATION, "")
     containers = status.get("containerStatuses") or []
     phase = status.get("phase") or "Pending"
-    created = moment(meta.get("creationTimestamp")) or dt.datetime.fromtimestamp(0, dt.UTC)
+    created = parse_time(meta.get("creationTimestamp")) or dt.datetime.fromtimestamp(0, dt.UTC)
     is_ready = ready is not None and ready.get("status") == "True"
     return PodFacts(
         name=meta["name"],
@@ -70,7 +70,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
         template_hash=(meta.get("labels") or {}).get(names.POD_TEMPLATE_HASH_LABEL, ""),
         phase=phase,
         ready=is_ready,
-        ready_since=(moment(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
+        ready_since=(parse_time(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
         terminating=is_deleting(pod),
         finished_at=_finished_at(containers, created) if phase in ("Succeeded", "Failed") else None,
         restarts=sum(int(c.get("restartCount") or 0) for c in containers),
@@ -85,11 +85,13 @@ def is_standby(pod: Mapping[str, Any]) -> bool:
 
 
 def _finished_at(containers: list[Object], created: dt.datetime) -> dt.datetime:
-    ends = (moment(((c.get("state") or {}).get("terminated") or {}).get("finishedAt")) for c in containers)
+    ends = (
+        parse_time(((c.get("state") or {}).get("terminated") or {}).get("finishedAt")) for c in containers
+    )
     return max((end for end in ends if end is not None), default=created)
 
 
-def moment(text: str | None) -> dt.datetime | None:
+def parse_time(text: str | None) -> dt.datetime | None:
     """Parse a stored time; None for None or an empty text."""
     return dt.datetime.fromisoformat(text) if text else None
 

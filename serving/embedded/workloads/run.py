@@ -19,7 +19,7 @@ async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> Non
     """Run the controllers and this process's watches until cancelled, also while the API is away."""
     events = EventQueue(EventRecorder(kube, "slipway-node"))
     pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
-    owned = OwnedPods(kube, pod_informer, events, settings.node.name)
+    owned = OwnedPods(kube, pod_informer, events)
     deployments = DeploymentController(kube, deployment_informer, owned, events, settings)
     deployment_loop = Reconciler("deployments", deployments.reconcile, settings.controllers)
     _follow(deployment_informer, pod_informer, deployment_loop, owned)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from serving import clock, errors
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.registry import Reference, Registry, push
 from serving.images.store.model_store import CountedStore, ModelStore
 from serving.planning.models.capture import Captured
@@ -61,7 +61,7 @@ async def capture_to(registry: Registry, target: Reference, output: Output, stor
 
 def _build(output: Output, store: ModelStore, repository: str) -> Built:
     try:
-        return capture(
+        return build_image(
             output.path,
             store,
             repository=repository,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving import grpc_status
-from serving.router.envoy import local_replies, module, token_accounting, weights
+from serving.router.envoy import local_replies, module, token_filters, weights
 from serving.router.envoy.counts import statistics
 from serving.router.envoy.routes import ASSIGN_FILTER, BRIDGE_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
@@ -192,7 +192,7 @@ def _public(settings: GatewaySettings, port: int) -> Json:
             "default_source_code": {"inline_string": ASSIGN_CALLER},
         },
     }
-    filters = token_accounting.filters(assign_caller)
+    filters = token_filters.filters(assign_caller)
     listener = {
         "name": "public",
         "address": {"socket_address": {"address": settings.host, "port_value": port}},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from serving import grpc_status
-from serving.router.envoy import token_accounting
+from serving.router.envoy import token_filters
 from serving.router.plan import openai_errors
 from serving.settings import GatewaySettings
 
@@ -49,7 +49,7 @@ def config(settings: GatewaySettings) -> Json:
     errors.append((_status("EQ", _UNAVAILABLE.status), _UNAVAILABLE))
     return {
         "mappers": [
-            *token_accounting.local_replies(settings),
+            *token_filters.local_replies(settings),
             *_grpc_errors(),
             *_openai_errors(errors, settings),
             *(
@@ -63,7 +63,7 @@ def config(settings: GatewaySettings) -> Json:
 
 def _openai_errors(errors: Sequence[tuple[Json, _GatewayError]], settings: GatewaySettings) -> list[Json]:
     """Return the rules for local replies to requests of OpenAI's API."""
-    has_path = token_accounting.has_openai_path()
+    has_path = token_filters.has_openai_path()
     others = [
         (_all_of(has_path, _status("GE", openai_errors.SERVER_ERROR)), openai_errors.SERVER_ERROR),
         (has_path, 400),

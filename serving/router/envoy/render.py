@@ -97,6 +97,7 @@ class Renderer:
         return ResourceChanges(
             clusters={name: pair and pair[0] for name, pair in clusters_and_endpoints.items()},
             endpoints={name: pair and pair[1] for name, pair in clusters_and_endpoints.items()},
+            # Weights stay parts: `xds.server` joins them into layers, as several prefixes share one.
             weights=_changed_weights(old.values(), new.values()),
             routes=configurations,
         )

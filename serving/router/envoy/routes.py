@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value, UInt64Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import retries, token_accounting
+from serving.router.envoy import retries, token_filters
 from serving.router.envoy.resource import duration, encode, pack
 from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
@@ -55,7 +55,7 @@ def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings
     """Return the address of all language models of a namespace, as an encoded part of the host of paths."""
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
-    tokens = token_accounting.of_models(f"/{namespace}/", names, settings)
+    tokens = token_filters.of_models(f"/{namespace}/", names, settings)
     assign = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
     route = envoy.Route(
         match=match,
@@ -148,7 +148,7 @@ def _route(service: GatewayService, prefix: str, key_prefix: str, settings: Gate
     if not service.ring:
         message = f"{service.namespace}/{service.name}: {service.unavailable}"
         return _unavailable(match, message, settings)
-    tokens = token_accounting.of_service(service, settings)
+    tokens = token_filters.of_service(service, settings)
     route = envoy.Route(
         match=match,
         route=envoy.RouteAction(

@@ -107,8 +107,8 @@ class GatewayService:
     """The public address of one Route, and the backends behind it.
 
     `ring` includes backends without weight, so that a change of weights changes nothing else. If no backend
-    can serve, it is empty, and `unavailable` has the reason. `problem` is why the Route is invalid. `weights`
-    is the effective percentage of each arm.
+    can serve, it is empty, and `unavailable` has the reason. `problem` is why the Route is invalid.
+    `arm_percentages` is the effective share of each arm, for the Route's status alone: Envoy gets `ring`.
     """
 
     namespace: str
@@ -120,7 +120,7 @@ class GatewayService:
     sticky: Sticky | None
     clusters: tuple[Cluster, ...]
     probes: tuple[ProbeRoute, ...]
-    weights: tuple[tuple[str, float], ...]
+    arm_percentages: tuple[tuple[str, float], ...]
     unavailable: str = ""
     problem: str = ""
     policy: RoutePolicy = ROUTE_DEFAULTS
@@ -178,7 +178,7 @@ def gateway_service(route: Object, slices_by_kube_service: Mapping[str, Sequence
         sticky=Sticky(str(sticky["header"]).lower(), str(sticky["salt"])) if sticky else None,
         clusters=tuple({cluster.name: cluster for cluster in clusters.values()}.values()),
         probes=tuple(ProbeRoute(f"/{namespace}/{name}/", c.name) for name, c in clusters.items()),
-        weights=_percentages([backend["arm"] for backend in backends.values()], ring),
+        arm_percentages=_percentages([backend["arm"] for backend in backends.values()], ring),
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, backends),
         policy=route_policy(spec),

@@ -202,7 +202,7 @@ async def test_ticks_go_on_when_a_query_of_another_autoscaler_is_not_answered(
         await asyncio.Event().wait()
         return 0.0
 
-    monkeypatch.setattr("autoscaler.signals.prometheus.instant", unanswered)
+    monkeypatch.setattr("autoscaler.signals.prometheus.query_instant", unanswered)
     api, pages = autoscaled_api(1, 50, 1), FakePages("d")
     metric = {"type": "PromQL", "name": "jobs", "query": "jobs", "target": 1, "serverAddress": "http://p"}
     other = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}

@@ -8,7 +8,7 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import inference, predictor, ready_version
-from tests.faults.controllers.test_controllers_converge import around, control, is_settled, reason
+from tests.faults.controllers.test_inference_converges import around, control, is_settled, reason
 from tests.rig.control_plane.convergence import running, until
 
 

@@ -10,7 +10,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, inference, predictor, ready_version
-from tests.faults.controllers.test_controllers_converge import around, final_state, is_settled
+from tests.faults.controllers.test_inference_converges import around, final_state, is_settled
 from tests.rig.control_plane.convergence import QUICK, Case, until
 
 

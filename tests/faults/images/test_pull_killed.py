@@ -6,7 +6,7 @@ import random
 import time
 from pathlib import Path
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.killable import Killable
@@ -31,7 +31,7 @@ def test_store_stays_consistent_when_pulls_are_killed_at_random_moments(tmp_path
     for i in range(3):
         (out / f"weights-{i}").write_bytes(os.urandom(4_000_000))
     source = ModelStore(tmp_path / "source")
-    built = capture(out, source, repository="r", lineage={})
+    built = build_image(out, source, repository="r", lineage={})
     server = RegistryServer(tmp_path / "server").start()
     target = Reference.parse(f"{server.host}/models/a")
     image = str(target.at(built.digest))

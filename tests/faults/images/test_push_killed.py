@@ -6,7 +6,7 @@ import random
 import time
 from pathlib import Path
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.killable import Killable
@@ -37,7 +37,7 @@ def test_no_tag_names_a_partial_image_when_pushes_are_killed(tmp_path: Path) -> 
     for i in range(4):
         (out / f"weights-{i}").write_bytes(os.urandom(2_000_000))
     source = tmp_path / "source"
-    built = capture(out, ModelStore(source), repository="r", lineage={})
+    built = build_image(out, ModelStore(source), repository="r", lineage={})
     server = RegistryServer(tmp_path / "server").start()
     pusher = Killable(PROGRAM)
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS, RegistrySettings
@@ -45,7 +45,7 @@ def built(server: RegistryServer, tmp_path_factory: pytest.TempPathFactory) -> B
         (root / f"weights-{i}").write_bytes(os.urandom(BIG))
     (root / "config.json").write_text("{}")
     store = ModelStore(tmp_path_factory.mktemp("source"))
-    image = capture(root, store, repository="r", lineage={})
+    image = build_image(root, store, repository="r", lineage={})
 
     async def send() -> None:
         async with Registry(Credentials.none()) as registry:
@@ -208,10 +208,10 @@ async def test_layers_are_downloaded_when_they_were_only_built_here(
         downloaded = []
         for tag, name in (("v1", "a"), ("v2", "b")):
             (files / f"{name}.json").write_text("{}")
-            image = capture(files, elsewhere, repository="r", lineage={})
+            image = build_image(files, elsewhere, repository="r", lineage={})
             await push(registry, elsewhere, image.digest, Reference.parse(f"{proxy.host}/models/own:{tag}"))
             if tag == "v1":
-                assert capture(files, store, repository="r", lineage={}).digest == image.digest
+                assert build_image(files, store, repository="r", lineage={}).digest == image.digest
             before = proxy.answers_bytes
             await pull(registry, store, Reference.parse(f"{proxy.host}/models/own@{image.digest}"))
             downloaded.append(proxy.answers_bytes - before)

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from serving import errors
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.objects.models.model_images import carry, foreign, member, tar_of, write_trained
 from tests.rig.machine.full_disk import fill, small_file_system
@@ -38,11 +38,11 @@ def use_up_names(small: Path) -> None:
 def test_full_disk_at_any_point_leaves_no_partial_image(operation: str, small: Path, tmp_path: Path) -> None:
     out = write_trained(tmp_path / "out", big=2_500_000)
     registry = ModelStore(tmp_path / "registry")
-    built = capture(out, registry, repository="r", lineage={})
+    built = build_image(out, registry, repository="r", lineage={})
     store = ModelStore(small / "store")
     operations: dict[str, Callable[[], object]] = {
-        "capture": lambda: capture(out, store, repository="r", lineage={}),
-        "zstd": lambda: capture(out, store, repository="r", lineage={}, compression="zstd"),
+        "capture": lambda: build_image(out, store, repository="r", lineage={}),
+        "zstd": lambda: build_image(out, store, repository="r", lineage={}, compression="zstd"),
         "import": lambda: carry(registry, store, built.digest),
     }
     initial_paths = {path for path in store.root.rglob("*") if path.name != "lock"}
@@ -80,7 +80,7 @@ def test_no_layer_is_unpacked_when_the_disk_has_no_room_for_all(
         manifest, needed = registry.read_manifest(foreign_image.digest), len(data)
     else:
         out = write_trained(tmp_path / "out", big=2_500_000)
-        built = capture(out, registry, repository="r", lineage={}, compression=compression)
+        built = build_image(out, registry, repository="r", lineage={}, compression=compression)
         manifest, needed = registry.read_manifest(built.digest), 2_500_000
     store = ModelStore(small / "store")
     fill(small, needed)
@@ -93,7 +93,7 @@ def test_no_layer_is_unpacked_when_the_disk_has_no_room_for_all(
 
 def test_image_with_an_origin_is_evicted_from_a_full_disk(small: Path, tmp_path: Path) -> None:
     store = ModelStore(small / "store")
-    built = capture(write_trained(tmp_path / "out"), store, repository="r", lineage={})
+    built = build_image(write_trained(tmp_path / "out"), store, repository="r", lineage={})
     store.set_origin(built.digest, "registry.example/m")
     fill(small, 0)
     use_up_names(small)
@@ -109,11 +109,11 @@ def test_file_size_limit_is_reported_as_a_full_disk(tmp_path: Path) -> None:
     out = write_trained(tmp_path / "out", big=6_000_000)
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from serving import errors; from serving.images.capture.build import capture\n"
+        "from serving import errors; from serving.images.build.model_image import build_image\n"
         "from serving.images.store.model_store import ModelStore\n"
         "store = ModelStore(Path(sys.argv[2]))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))\n"
-        "try: print(capture(Path(sys.argv[1]), store, repository='r', lineage={}).digest)\n"
+        "try: print(build_image(Path(sys.argv[1]), store, repository='r', lineage={}).digest)\n"
         "except errors.Temporary as error: print(error.reason)"
     )
     store = ModelStore(tmp_path / "store")

@@ -12,7 +12,7 @@ PROGRAM = """
 import random, sys
 from pathlib import Path
 from serving import errors
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 
 root, outs, owner = Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]], sys.argv[2]
@@ -21,7 +21,7 @@ for _ in range(12):
     print("next", flush=True)
     store = ModelStore(root)
     out, compression = dice.choice(outs), dice.choice(["none", "zstd"])
-    built = capture(out, store, repository="r", lineage={"by": owner}, compression=compression)
+    built = build_image(out, store, repository="r", lineage={"by": owner}, compression=compression)
     try:
         store.pin(built.digest, owner)
     except errors.Permanent as error:

@@ -103,7 +103,7 @@ class Replaced:
         self.api = api
         self.jobs, self.pods = Informer(api, kinds.JOB), Informer(api, kinds.POD)
         events = EventQueue(EventRecorder(api, "test"))
-        owned = OwnedPods(api, self.pods, events, "local")
+        owned = OwnedPods(api, self.pods, events)
         self.controller = JobController(api, self.jobs, owned, events, FAST.node)
 
     async def reconcile(self) -> None:

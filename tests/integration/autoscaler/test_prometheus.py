@@ -58,8 +58,10 @@ async def test_a_range_is_the_sum_over_gateways_and_lacks_the_time_before_the_fi
     assert query is not None
     async with http_reading.session() as session:
         span = prometheus.RangeQuery(query, end - 86_400, end, 300.0)
-        rates = await prometheus.over_time(session, server, span)
-        now = await prometheus.instant(session, f"{server}/", f"sum(sum_over_time(({query})[10m:1m])) / 10")
+        rates = await prometheus.query_range(session, server, span)
+        now = await prometheus.query_instant(
+            session, f"{server}/", f"sum(sum_over_time(({query})[10m:1m])) / 10"
+        )
     assert HOURS * 12 - 2 <= len(rates) <= HOURS * 12 + 1
     assert rates[min(rates) + 1800] == pytest.approx(RATE, rel=0.05)
     assert rates[max(rates) - 1800] == pytest.approx(2 * RATE, rel=0.05)
@@ -70,13 +72,13 @@ async def test_invalid_query_is_refused_and_a_query_without_result_has_no_values
     now = clock.now().timestamp()
     async with http_reading.session() as session:
         with pytest.raises(errors.Permanent, match="parse error"):
-            await prometheus.over_time(session, server, prometheus.RangeQuery("sum(", now - 600, now, 60))
-        assert not await prometheus.over_time(
+            await prometheus.query_range(session, server, prometheus.RangeQuery("sum(", now - 600, now, 60))
+        assert not await prometheus.query_range(
             session, server, prometheus.RangeQuery("absent_metric", now - 600, now, 60)
         )
         for query in ("sum(", "absent_metric"):
             with pytest.raises(errors.Unavailable):
-                await prometheus.instant(session, server, query)
+                await prometheus.query_instant(session, server, query)
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["nothing-stored", "stored"])

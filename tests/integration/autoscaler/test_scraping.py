@@ -27,7 +27,7 @@ def documented(where: DataDir) -> list[dict[str, object]]:
 
 async def value(session: aiohttp.ClientSession, server: str, query: str) -> float | None:
     try:
-        return await prometheus.instant(session, server, query)
+        return await prometheus.query_instant(session, server, query)
     except errors.Unavailable:
         return None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.registry import Credentials, Pushed, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.registry_server import RegistryServer
@@ -41,7 +41,9 @@ def trained(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built(trained: Path, store: ModelStore) -> Built:
-    return capture(trained, store, repository="slipway.local/default/digits", lineage={"job": "train-digits"})
+    return build_image(
+        trained, store, repository="slipway.local/default/digits", lineage={"job": "train-digits"}
+    )
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.capture import packing
-from serving.images.capture.build import capture
+from serving.images.build import packing
+from serving.images.build.model_image import build_image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 
@@ -92,7 +92,7 @@ def test_a_build_reserves_nothing_when_its_files_exceed_the_free_space(
     if not direct:
         monkeypatch.delattr(os, "O_DIRECT")
     with pytest.raises(errors.Temporary, match="bytes are needed") as full:
-        capture(out, ModelStore(tmp_path / "store"), repository="r", lineage={})
+        build_image(out, ModelStore(tmp_path / "store"), repository="r", lineage={})
     assert (full.value.reason, full.value.retry_after) == ("DiskFull", 30.0)
     assert not reserved
 
@@ -135,11 +135,11 @@ def test_slow_thread_still_gets_every_chunk(
     for i in range(3):
         (out / f"w{i}").write_bytes(os.urandom(30 * PAGE + i))
     store = ModelStore(tmp_path / "store")
-    built = capture(out, store, repository="r", lineage={})
+    built = build_image(out, store, repository="r", lineage={})
     assert {file.path: file.digest for file in built.files} == {
         path.name: disk.file_digest(path) for path in out.iterdir()
     }
     store.verify(built.digest, deep=True)
     second_store = ModelStore(tmp_path / "other")
     monkeypatch.undo()
-    assert capture(out, second_store, repository="r", lineage={}).digest == built.digest
+    assert build_image(out, second_store, repository="r", lineage={}).digest == built.digest

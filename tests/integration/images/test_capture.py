@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.capture import source
-from serving.images.capture.build import Built, capture
+from serving.images.build import source
+from serving.images.build.model_image import Built, build_image
 from serving.images.documents import oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def grab(path: Path, store: ModelStore, **options) -> Built:
-    return capture(path, store, repository=REPOSITORY, lineage={"kind": "Job", "uid": "u1"}, **options)
+    return build_image(path, store, repository=REPOSITORY, lineage={"kind": "Job", "uid": "u1"}, **options)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_digest_depends_on_the_files_and_not_on_times_modes_or_job(
         os.utime(path, (1, 1))
         path.chmod(0o700)
     second_store = ModelStore(tmp_path / "other")
-    second = capture(copied, second_store, repository="elsewhere/m", lineage={"kind": "Job", "uid": "u2"})
+    second = build_image(copied, second_store, repository="elsewhere/m", lineage={"kind": "Job", "uid": "u2"})
     assert (second.digest, second.modelpack) == (first.digest, first.modelpack)
     assert second.lineage != first.lineage
 
@@ -271,10 +271,10 @@ def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -
         file.truncate(200_000_000)
     program = (
         "import re, sys; from pathlib import Path\n"
-        "from serving.images.capture.build import capture\n"
+        "from serving.images.build.model_image import build_image\n"
         "from serving.images.store.model_store import ModelStore\n"
         "store = ModelStore(Path(sys.argv[2]))\n"
-        "capture(Path(sys.argv[1]), store, repository='r', lineage={}, compression=sys.argv[3])\n"
+        "build_image(Path(sys.argv[1]), store, repository='r', lineage={}, compression=sys.argv[3])\n"
         "print(re.search('VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
     completed = subprocess.run(

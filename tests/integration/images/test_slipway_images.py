@@ -19,7 +19,7 @@ import httpx
 import pytest
 from sklearn.datasets import load_digits
 
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.store.model_store import ModelStore
 from tests.rig.machine.ports import free_port
 
@@ -119,7 +119,7 @@ def trained(volume: Path) -> Built:
         )
         assert training.wait(timeout=300) == 0
     store = ModelStore(volume / "store")
-    return capture(volume / "model", store, repository="slipway.local/default/digits", lineage={})
+    return build_image(volume / "model", store, repository="slipway.local/default/digits", lineage={})
 
 
 def ready(base: str, server: subprocess.Popen[str]) -> None:

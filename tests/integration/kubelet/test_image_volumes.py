@@ -13,7 +13,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import image_volumes
 from serving.embedded.kubelet.container.image_volumes import ImageVolumes, MountedImage
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
@@ -52,7 +52,7 @@ def store(node: NodeProcess) -> ModelStore:
 def built(store: ModelStore, trained: Path, seed: int) -> str:
     """Make an image; return its digest."""
     write_trained(trained, seed=seed)
-    return capture(trained, store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}).digest
+    return build_image(trained, store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}).digest
 
 
 def local(digest: str) -> str:
@@ -193,7 +193,7 @@ async def test_pod_of_a_release_without_lists_gets_the_digest_of_the_list(
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
     write_trained(tmp_path / "trained", seed=6)
-    image = capture(tmp_path / "trained", store, repository=f"slipway.local/{NAMESPACE}/m", lineage={})
+    image = build_image(tmp_path / "trained", store, repository=f"slipway.local/{NAMESPACE}/m", lineage={})
     script = "import os; print(os.environ.get('SLIPWAY_MODEL_FILES_DIGEST'))"
     for name, of_image, own, expected in (
         ("old", image.digest, {}, image.files_digest),
@@ -220,7 +220,7 @@ async def test_image_of_another_namespace_is_not_mounted_when_a_pod_knows_its_di
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
     write_trained(tmp_path / "trained", seed=5)
-    digest = capture(tmp_path / "trained", store, repository="slipway.local/other/m", lineage={}).digest
+    digest = build_image(tmp_path / "trained", store, repository="slipway.local/other/m", lineage={}).digest
     with pytest.raises(errors.Invalid, match=f"must begin with slipway.local/{NAMESPACE}/"):
         await kube.create(kinds.POD, user("named", f"slipway.local/other/m@{digest}"))
     await kube.create(kinds.POD, user("disguised", local(digest)))
@@ -228,7 +228,7 @@ async def test_image_of_another_namespace_is_not_mounted_when_a_pod_knows_its_di
     await kube.create(kinds.POD, user("elsewhere", f"127.0.0.1:1/m@{digest}"))
     assert "RegistryUnavailable" in await waiting(kube, "elsewhere", "ErrImagePull")
     assert store.pins(digest) == set()
-    capture(tmp_path / "trained", store, repository=f"slipway.local/{NAMESPACE}/n", lineage={})
+    build_image(tmp_path / "trained", store, repository=f"slipway.local/{NAMESPACE}/n", lineage={})
     await kube.create(kinds.POD, user("own", local(digest), spec_restartPolicy="Never"))
     stored = await until(kube, NAMESPACE, "own", phase("Succeeded"))
     assert json.loads(log_of(node.data_dir, stored))["framework"] == "sklearn"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.resources import kinds
@@ -227,7 +227,7 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
     trained.mkdir()
     (trained / "m").write_text("weights")
     store = ModelStore(node.data_dir.models)
-    digest = capture(trained, store, repository="slipway.local/default/m", lineage={}).digest
+    digest = build_image(trained, store, repository="slipway.local/default/m", lineage={}).digest
     await kube.create(
         kinds.SECRET, {"metadata": {"name": "jail-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
     )

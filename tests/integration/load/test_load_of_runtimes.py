@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
@@ -39,7 +39,7 @@ def replica(tmp_path: Path) -> Iterator[str]:
     model, metrics = digits.train("logistic", seed=1)
     digits.write(model, metrics, tmp_path / "out")
     store = ModelStore(tmp_path / "store")
-    built = capture(tmp_path / "out", store, repository="slipway.local/default/digits", lineage={})
+    built = build_image(tmp_path / "out", store, repository="slipway.local/default/digits", lineage={})
     command = ["-m", "serving.runtimes.sklearn.server"]
     models = store.tree(built.digest) / "models"
     server = runtime_process.start(command, built.digest, models, tmp_path / "log")

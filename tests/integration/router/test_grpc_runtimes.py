@@ -17,7 +17,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
 from serving.router.plan.service import Cluster, Endpoint
@@ -39,7 +39,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Runn
     base = tmp_path_factory.mktemp("digits")
     digits.write(*digits.train("logistic", seed=1), base / "out")
     store = ModelStore(base / "store")
-    built = capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
+    built = build_image(base / "out", store, repository="slipway.local/default/digits", lineage={})
     models = store.tree(built.digest) / "models"
     command = ["-m", "serving.runtimes.sklearn.server"]
     started = [

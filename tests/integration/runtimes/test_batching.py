@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import pytest
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.programs import counting_estimator
@@ -39,7 +39,7 @@ def start() -> Iterator[Start]:
 
     def begin(base: Path, module: str, **environment: str) -> Running:
         store = ModelStore(base / "store")
-        digest = capture(base / "out", store, repository="r", lineage={}).digest
+        digest = build_image(base / "out", store, repository="r", lineage={}).digest
         models = store.tree(digest) / "models"
         started.append(runtime_process.start(["-m", module], digest, models, base / "log", **environment))
         return started[-1]

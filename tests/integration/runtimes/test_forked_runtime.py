@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers import runtime_process
 from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready
@@ -65,7 +65,7 @@ def test_a_fork_imports_nothing_and_has_its_own_threads_and_random_numbers(
     assert callable(make)
     make(tmp_path / "out")
     store = ModelStore(tmp_path / "store")
-    digest = capture(tmp_path / "out", store, repository="r", lineage={}).digest
+    digest = build_image(tmp_path / "out", store, repository="r", lineage={}).digest
     paths = [tmp_path / "report0", tmp_path / "report1"]
     server = runtime_process.start(
         ["-m", "tests.programs.minimal_zygote", module, *map(str, paths)],

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.rig.servers import runtime_process
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     base = tmp_path_factory.mktemp("kserve")
     digits.write(*digits.train("logistic", seed=1), base / "out")
     store = ModelStore(base / "store")
-    built = capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
+    built = build_image(base / "out", store, repository="slipway.local/default/digits", lineage={})
     models: Path = store.tree(built.digest) / "models"
     running = runtime_process.start(
         ["-m", "serving.runtimes.sklearn.server"], built.digest, models, base / "log"

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.objects.models import checkpoints
 from tests.rig import optional_modules
@@ -32,7 +32,7 @@ def begin(base: Path, *, template: bool = True, **environment: str) -> tuple[Run
     (base / "out").mkdir()
     model = checkpoints.write(base / "out", template=template)
     store = ModelStore(base / "store")
-    digest = capture(base / "out", store, repository="r", lineage={}).digest
+    digest = build_image(base / "out", store, repository="r", lineage={}).digest
     models = store.tree(digest) / "models"
     server = runtime_process.start(["-m", MODULE], digest, models, base / "log", **environment)
     return server, model

@@ -12,7 +12,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.rig.servers import runtime_process
@@ -38,7 +38,7 @@ def server(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
         digits_torch.write(*digits_torch.train(hidden=32, epochs=20, seed=1), base / "out")
     store = ModelStore(base / "store")
-    built = capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
+    built = build_image(base / "out", store, repository="slipway.local/default/digits", lineage={})
     command = ["-m", MODULES[framework]]
     running = runtime_process.start(command, built.digest, store.tree(built.digest) / "models", base / "log")
     wait_ready(running)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.runtime_process import ROOT
 
@@ -90,7 +90,7 @@ def test_two_replicas_share_the_pages_of_their_weights(module: str, make: object
     (tmp_path / "out").mkdir()
     name = make(tmp_path / "out")
     store = ModelStore(tmp_path / "store")
-    built = capture(tmp_path / "out", store, repository="r", lineage={})
+    built = build_image(tmp_path / "out", store, repository="r", lineage={})
     completed = subprocess.run(
         [sys.executable, "-c", SCRIPT, module, store.tree(built.digest) / "models", built.files_digest, name],
         cwd=ROOT,

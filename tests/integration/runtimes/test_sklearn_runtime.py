@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.settings import RuntimeSettings
@@ -30,7 +30,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelStore, Built]:
     model, metrics = digits.train("logistic", seed=1)
     digits.write(model, metrics, base / "out")
     store = ModelStore(base / "store")
-    return store, capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
+    return store, build_image(base / "out", store, repository="slipway.local/default/digits", lineage={})
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_pickle_that_is_no_estimator_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     joblib.dump({"not": "a model"}, tmp_path / "out" / "model.joblib")
     store = ModelStore(tmp_path / "store")
-    built = capture(tmp_path / "out", store, repository="r", lineage={})
+    built = build_image(tmp_path / "out", store, repository="r", lineage={})
     refused = start(built, store.tree(built.digest) / "models", tmp_path / "log")
     assert refused.process.wait(DEADLINE) == 1
     assert "UnsupportedModel: dict is not a scikit-learn estimator" in refused.log.read_text()
@@ -173,7 +173,7 @@ def test_the_torch_runtime_names_the_package_to_install_without_pytorch(tmp_path
     out.mkdir()
     (out / "model.pt2").write_bytes(b"program")
     store = ModelStore(tmp_path / "store")
-    digest = capture(out, store, repository="r", lineage={}).digest
+    digest = build_image(out, store, repository="r", lineage={}).digest
     absent = (
         "import sys; sys.modules['torch'] = None; "
         "from serving.runtimes.torch.server import main; sys.exit(main())"

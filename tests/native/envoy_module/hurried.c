@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "accounting.h"
+#include "token_accounting.h"
 
 #define THREADS 2
 

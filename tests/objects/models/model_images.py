@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.documents import image, layers, oci
 from serving.images.store.model_store import ModelStore
 
@@ -27,7 +27,7 @@ def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:
 
 def built_in(store: ModelStore, path: Path, **options: Any) -> Built:
     """Capture the files of `path` in the store."""
-    return capture(path, store, repository="slipway.local/default/m", lineage={"uid": "1"}, **options)
+    return build_image(path, store, repository="slipway.local/default/m", lineage={"uid": "1"}, **options)
 
 
 def pieces(data: bytes, size: int = 100_000) -> Iterator[bytes]:

@@ -7,11 +7,11 @@ WORKER = "SLIPWAY_TEST_WORKER"
 
 
 def own(number: int) -> str:
-    """Return the n-th address (0 to 99) of this worker, or of all workers where a module's constant has it.
+    """Return loopback address `number` (0 to 127), which no concurrent worker or suite uses.
 
-    Workers share the constants of modules, as these are imported before the fork: a number belongs to one
-    file.
+    A module's constant is computed before the workers fork, so all workers share it: use each number in one
+    file only.
     """
     worker = os.environ.get(WORKER, "main")
-    owner = int(os.environ.setdefault(f"SLIPWAY_TEST_OWNER_{worker}", str(os.getpid())))
-    return f"127.{100 + number}.{owner >> 8 & 255}.{owner & 255}"
+    owner_pid = int(os.environ.setdefault(f"SLIPWAY_TEST_OWNER_{worker}", str(os.getpid())))
+    return f"127.{100 + number}.{owner_pid >> 8 & 255}.{owner_pid & 255}"

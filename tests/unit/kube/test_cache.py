@@ -25,13 +25,15 @@ async def test_cache_reports_the_changes_of_others_and_not_own_writes() -> None:
     )
     async with running(informer.run()):
         await informer.synced.wait()
-        cache.wrote(kinds.DEPLOYMENT, api.add(kinds.DEPLOYMENT, OWNED))
+        cache.remember_write(kinds.DEPLOYMENT, api.add(kinds.DEPLOYMENT, OWNED))
         assert list(cache.owned(kinds.DEPLOYMENT, {"metadata": {"uid": "u"}})) == ["a"]
         await until(lambda: informer.get("default", "a") is not None)
         assert news == []
         api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 2}})
         await until(lambda: news == [2])
-        cache.wrote(kinds.DEPLOYMENT, api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 3}}))
+        cache.remember_write(
+            kinds.DEPLOYMENT, api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 3}})
+        )
         api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 4}})
         api.remove(kinds.DEPLOYMENT, "default", "a")
         await until(lambda: news[-1:] == ["gone"])
@@ -55,7 +57,7 @@ async def test_write_is_dropped_when_the_watch_already_showed_the_deletion() -> 
         api.remove(kinds.DEPLOYMENT, "default", "a")
         await until(lambda: informer.has_seen(stored))
         await until(lambda: informer.get("default", "a") is None)
-        cache.wrote(kinds.DEPLOYMENT, stored)  # the answer comes after the events
+        cache.remember_write(kinds.DEPLOYMENT, stored)  # the answer comes after the events
         assert cache.get(kinds.DEPLOYMENT, "default", "a") is None
 
 
@@ -64,7 +66,7 @@ async def test_deleted_object_terminates_until_the_watch_shows_it() -> None:
         owner = {"metadata": {"uid": "u"}}
         stored = api.add(kinds.DEPLOYMENT, OWNED)
         await until(lambda: informer.get("default", "a") is not None)
-        cache.deleted(kinds.DEPLOYMENT, stored)
+        cache.remember_delete(kinds.DEPLOYMENT, stored)
         assert "deletionTimestamp" in cache.owned(kinds.DEPLOYMENT, owner)["a"]["metadata"]
         assert cache.is_behind(kinds.DEPLOYMENT, owner)
         api.remove(kinds.DEPLOYMENT, "default", "a")
@@ -82,5 +84,5 @@ async def test_successor_of_a_deleted_object_does_not_terminate() -> None:
         await until(
             lambda: (informer.get("default", "a") or stored)["metadata"]["uid"] != stored["metadata"]["uid"]
         )
-        cache.deleted(kinds.DEPLOYMENT, stored)
+        cache.remember_delete(kinds.DEPLOYMENT, stored)
         assert "deletionTimestamp" not in (cache.get(kinds.DEPLOYMENT, "default", "a") or stored)["metadata"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.documents import oci
 from serving.images.store.model_store import ModelStore
 from serving.runtimes.loading import ModelFiles, verify
@@ -31,7 +31,7 @@ def mounted(base: Path, content: dict[str, bytes]) -> tuple[Path, str]:
     for name, data in content.items():
         (base / "out" / name).write_bytes(data)
     store = ModelStore(base / "store")
-    built = capture(base / "out", store, repository="r", lineage={})
+    built = build_image(base / "out", store, repository="r", lineage={})
     (base / "mnt" / "models").mkdir(parents=True)
     for name in ("files.json", *(f"models/{name}" for name in content)):
         (base / "mnt" / name).write_bytes((store.tree(built.digest) / name).read_bytes())

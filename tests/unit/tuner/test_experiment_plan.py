@@ -20,8 +20,8 @@ from tuner.experiment_plan import Decide, make_plan
 from tuner.observation import MOST_MARGIN
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
 from tuner.search.decision import Decision
+from tuner.search.next_decision import decide
 from tuner.search.problem import Earlier
-from tuner.search.step import decide
 from tuner.settings import DEFAULTS
 
 NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)

@@ -307,7 +307,7 @@ def _start_forked(
     try:
         own_limits = cgroup_limits.without_inherited(limits, process.inherited)
         if process.groups:
-            group = launch.node.cgroups.take(process.groups, own_limits)
+            group = launch.node.cgroups.limit_forked(process.groups, own_limits)
             specification = _complete(launch, group, nonce, join=False)
         else:
             specification = _complete(launch, _create_cgroups(launch, own_limits), nonce, join=True)

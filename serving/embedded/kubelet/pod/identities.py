@@ -21,7 +21,7 @@ class Identities:
         self._user_ids = user_ids
         self._taken: dict[str, PodIdentity] = {}
 
-    def take(self, identity: PodIdentity) -> None:
+    def occupy(self, identity: PodIdentity) -> None:
         """Mark the identity of a Pod as taken."""
         self._taken[identity.address] = identity
 
@@ -44,7 +44,7 @@ class Identities:
         if user is None and self._user_ids is not None:
             user = self._user_ids.new(i.user for i in self._taken.values() if i.user is not None)
         identity = PodIdentity(self._free_address(tuple(ports)), user, socket_port)
-        self.take(identity)
+        self.occupy(identity)
         return identity
 
     def _free_address(self, ports: Iterable[int]) -> str:

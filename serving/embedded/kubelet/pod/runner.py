@@ -155,7 +155,7 @@ class PodRunner:
         """Return the Pod's recorded identity, or record a new one."""
         recorded = PodIdentity.recorded(self._directory.info)
         if recorded is not None:
-            self._node.identities.take(recorded)
+            self._node.identities.occupy(recorded)
             return recorded
         specs = self._containers.specs.values()
         ports = [port["containerPort"] for spec in specs for port in spec.get("ports") or []]

@@ -26,39 +26,39 @@ def cpu_weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list
     return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
 
 
-def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:
-    """Return the limits of a forked container's own cgroup, so that its memory stays within `requested`.
+def without_inherited(limits: ContainerLimits, inherited: int) -> ContainerLimits:
+    """Return the limits of a forked container's own cgroup, so that its memory stays within `limits`.
 
     Memory that a process shares with its zygote is charged to the zygote. The container's cgroup is charged
     only for its own allocations, and for its copies of shared pages (these count twice, as the originals are
     in `inherited`).
 
     Args:
-        requested: the limits of the container's spec.
+        limits: the limits of the container's spec.
         inherited: bytes that are shared after the fork.
 
     Raises:
         ValueError: the inherited memory uses up the limit.
     """
-    if requested.memory is None:
-        return requested
-    remaining = requested.memory - inherited
+    if limits.memory is None:
+        return limits
+    remaining = limits.memory - inherited
     if remaining <= 0:
         raise ValueError(
-            f"memory limit {requested.memory} is not above the {inherited} bytes that a forked process "
+            f"memory limit {limits.memory} is not above the {inherited} bytes that a forked process "
             "begins with"
         )
-    return replace(requested, memory=remaining)
+    return replace(limits, memory=remaining)
 
 
-def limit_writes(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> list[tuple[str, str]]:
+def limit_writes(cgroups: CgroupLayout, group: str, limits: ContainerLimits) -> list[tuple[str, str]]:
     """Return the (file, text) to write, in order; `group` is the path below each root.
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.
     """
-    writes = [] if requested.memory is None else memory_limit(cgroups, group, requested.memory)
-    if requested.cpu is not None:
-        quota = max(int(requested.cpu * PERIOD_MICROSECONDS), 1000)
+    writes = [] if limits.memory is None else memory_limit(cgroups, group, limits.memory)
+    if limits.cpu is not None:
+        quota = max(int(limits.cpu * PERIOD_MICROSECONDS), 1000)
         if "cpu" in cgroups.unified_controllers:
             writes.append((f"{cgroups.unified}/{group}/cpu.max", f"{quota} {PERIOD_MICROSECONDS}"))
         elif cgroups.cpu_v1:
@@ -77,19 +77,19 @@ def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
     return f"{cgroups.memory_v1}/{group}/memory.oom_control" if cgroups.memory_v1 else None
 
 
-def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
+def not_enforced(pod_limits: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
     """Return a text about the limits of a Pod that are not enforced; empty if all are.
 
     Args:
-        requested: the limits of every container.
+        pod_limits: the limits of every container.
         missing: the reason why a resource (`cpu`, `memory`, or `pids`, which every Pod has) cannot be
         limited.
     """
     resources: dict[str, list[str]] = {}
     for resource, reason in sorted(missing.items()):
-        if resource == "pids" or any(getattr(limit, resource) is not None for limit in requested):
+        if resource == "pids" or any(getattr(limit, resource) is not None for limit in pod_limits):
             resources.setdefault(reason, []).append(resource)
     parts = [f"{', '.join(names)}: {reason}" for reason, names in resources.items()]
-    others = sorted({name for limit in requested for name in limit.unsupported})
+    others = sorted({name for limit in pod_limits for name in limit.unsupported})
     parts += [f"{name}: no such limit on one machine" for name in others]
     return "; ".join(parts)

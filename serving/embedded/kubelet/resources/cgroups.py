@@ -83,7 +83,7 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 
-    def take(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
+    def limit_forked(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         """Limit the cgroups in which a forked process waits; it has all processes of its Pod to itself."""
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
         self._write(process_limit(self.layout, name, self.pids_limit))

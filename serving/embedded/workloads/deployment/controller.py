@@ -42,7 +42,7 @@ class DeploymentController:
         if deployment is None or is_deleting(deployment):
             self._settling.end(key)
             return None
-        await self._owned.settle(deployment)
+        await self._owned.confirm_writes(deployment)
         spec = plan.read_spec(deployment)
         await self._number_revision(deployment, spec)
         now = clock.now()
@@ -95,7 +95,7 @@ class DeploymentController:
         }
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "annotations": annotations}}
         updated = await self._kube.patch(kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch)
-        self._cache.wrote(kinds.DEPLOYMENT, updated)
+        self._cache.remember_write(kinds.DEPLOYMENT, updated)
 
     async def _act(
         self,
@@ -147,7 +147,7 @@ class DeploymentController:
         if before == report.status:
             return None
         answer = await self._kube.apply_status(kinds.DEPLOYMENT, deployment, report.status)
-        self._cache.wrote(kinds.DEPLOYMENT, answer)
+        self._cache.remember_write(kinds.DEPLOYMENT, answer)
         if report.exceeded and not status.has_exceeded(before):
             message = "The rollout made no progress within progressDeadlineSeconds"
             self._events.add(deployment, EventToEmit(status.EXCEEDED, message, "Warning"))

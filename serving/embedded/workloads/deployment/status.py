@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.embedded.workloads.deployment.plan import DeploymentSpec
-from serving.embedded.workloads.pods import PodFacts, moment
+from serving.embedded.workloads.pods import PodFacts, parse_time
 from serving.objects import Object
 from serving.resources import conditions
 
@@ -116,7 +116,7 @@ def _progressing(
     current = _phase(before, old, counts, spec, now)
     if current["reason"] in (COMPLETE, EXCEEDED, PAUSED):
         return current, None  # a Pod that dies after the rollout does not restart it
-    since = moment(current.get("lastUpdateTime")) or now
+    since = parse_time(current.get("lastUpdateTime")) or now
     remaining = since + dt.timedelta(seconds=spec.progress_deadline_seconds) - now
     if remaining > dt.timedelta(0):
         return current, remaining

@@ -35,7 +35,7 @@ class JobController:
         job = self._cache.get(kinds.JOB, *key)
         if job is None or is_deleting(job):
             return None
-        await self._owned.settle(job)
+        await self._owned.confirm_writes(job)
         spec, now = plan.read_spec(job), clock.now()
         owned = self._pods(job)
         planned = plan.next_step(spec, plan.progress(job), owned, now, self._backoff)
@@ -80,4 +80,4 @@ class JobController:
 
     async def _report(self, job: Object, report: Object) -> None:
         if (job.get("status") or {}) != report:
-            self._cache.wrote(kinds.JOB, await self._kube.apply_status(kinds.JOB, job, report))
+            self._cache.remember_write(kinds.JOB, await self._kube.apply_status(kinds.JOB, job, report))

@@ -13,7 +13,7 @@ from typing import Any
 
 from serving.embedded.workloads import naming
 from serving.embedded.workloads.job import index_ranges
-from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, moment
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, parse_time
 from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.events import EventToEmit
@@ -122,11 +122,11 @@ def progress(job: Object) -> JobProgress:
         condition = conditions.find(status.get("conditions"), type_)
         if condition is not None and condition.get("status") == "True":
             ending = JobEnd(type_, condition.get("reason", ""), condition.get("message", ""))
-            ended_at = moment(condition.get("lastTransitionTime"))
+            ended_at = parse_time(condition.get("lastTransitionTime"))
     return JobProgress(
         succeeded=index_ranges.parse(status.get("completedIndexes") or ""),
         failed=index_ranges.parse(status.get("failedIndexes") or ""),
-        started_at=moment(status.get("startTime")),
+        started_at=parse_time(status.get("startTime")),
         ending=ending,
         ended_at=ended_at,
     )

@@ -1,7 +1,7 @@
 """Envoy's module: its source in C, and the library that an installation builds of it.
 
-It counts answers (`answers.c`) and the tokens of language models (`accounting.c`), and routes requests by the
-model that their body names (`models.c`).
+It counts answers (`answers.c`) and the tokens of language models (`token_accounting.c`), and routes
+requests by the model that their body names (`models.c`).
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 #ifndef SLIPWAY_FILTER_H
 #define SLIPWAY_FILTER_H
 
-#include "accounting.h"
+#include "token_accounting.h"
 
 #define METADATA LITERAL("slipway.tokens")  // of routes and of requests: the space of this module's values
 

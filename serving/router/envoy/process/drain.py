@@ -21,7 +21,7 @@ POLL_SECONDS = 0.05
 """Between questions to the admin socket, such as for the number of requests in flight."""
 
 
-async def until_idle(admin: Admin, seconds: float) -> None:
+async def wait_until_idle(admin: Admin, seconds: float) -> None:
     """Wait until no request is in flight, at most for this time.
 
     Raises:
@@ -35,12 +35,12 @@ async def until_idle(admin: Admin, seconds: float) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def end(process: EnvoyProcess) -> None:
+async def end_envoy(process: EnvoyProcess) -> None:
     """End the Envoy of a directory, if it runs."""
     running = process.running()
     if running is None:
         return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        processes.send_signal(running.process, number)
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        processes.send_signal(running.process, signal_number)
         if await has_ended_within(running.process, FORCED_SECONDS):
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.documents import image, oci
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push, referrers
 from serving.images.store.model_store import ModelStore
@@ -73,7 +73,7 @@ async def test_push_after_one_changed_file_uploads_only_its_layer(
 ) -> None:
     changed = trained / "weights" / "part-1.bin"
     changed.write_bytes(os.urandom(1_100_001))
-    second_image = capture(trained, store, repository="r", lineage={"job": "train-digits"})
+    second_image = build_image(trained, store, repository="r", lineage={"job": "train-digits"})
     second_push = await push(registry, store, second_image.digest, target.tagged("v2"))
     documents = blob_bytes(store, second_image) - sum(layer_sizes(store, second_image).values())
     assert 1_100_001 < second_push.bytes_uploaded <= 1_100_001 + 10_000 + documents
@@ -104,7 +104,7 @@ async def test_only_changed_layers_are_downloaded(
     tmp_path: Path,
 ) -> None:
     (trained / "weights" / "part-2.bin").write_bytes(os.urandom(1_200_000))
-    second_image = capture(trained, store, repository="r", lineage={})
+    second_image = build_image(trained, store, repository="r", lineage={})
     second_store = ModelStore(tmp_path / "other")
     for version in (built, second_image):
         await push(registry, store, version.digest, target.at(version.digest))

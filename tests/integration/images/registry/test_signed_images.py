@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving import errors
-from serving.images.capture.build import Built, capture
+from serving.images.build.model_image import Built, build_image
 from serving.images.documents import oci, signing
 from serving.images.documents.image import Blob
 from serving.images.registry import (
@@ -121,7 +121,7 @@ async def test_signature_of_another_image_is_invalid(
     tmp_path: Path,
 ) -> None:
     (trained / "weights" / "part-0.bin").write_bytes(b"evil" * 500_000)
-    evil = capture(trained, store, repository="r", lineage={})
+    evil = build_image(trained, store, repository="r", lineage={})
     await push(registry, store, evil.digest, target.tagged("v2"))
     signature = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
     await manifests.put(registry, target.tagged(signatures.tag(evil.digest)), signature.data)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from serving import clock
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.router.envoy.counts.token_counts import PAIRS, TokenCounts
 from tests.objects.models import checkpoints
@@ -38,7 +38,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (base / "out").mkdir()
     checkpoints.write(base / "out")
     store = ModelStore(base / "store")
-    digest = capture(base / "out", store, repository="r", lineage={}).digest
+    digest = build_image(base / "out", store, repository="r", lineage={}).digest
     module = "serving.runtimes.transformers.server"
     server = runtime_process.start(["-m", module], digest, store.tree(digest) / "models", base / "log")
     wait_ready(server)

@@ -114,9 +114,9 @@ def test_the_upper_quantile_rises_when_rises_follow_each_other() -> None:
 
 def test_a_fit_is_the_same_when_restored_from_json(fitted: Fit) -> None:
     state = fitted.state()  # an absent season is NaN, which no equality of fits holds for
-    assert Fit.of(json.loads(json.dumps(state))).state() == state
+    assert Fit.from_state(json.loads(json.dumps(state))).state() == state
     short = Fit(0.1, RECENT, (0.05,) * 12)
-    restored = Fit.of(json.loads(json.dumps(short.state())))
+    restored = Fit.from_state(json.loads(json.dumps(short.state())))
     assert (restored.lags, restored.upper) == (RECENT, ())
     assert math.isnan(restored.daily)
 
@@ -135,4 +135,4 @@ def test_a_fit_is_the_same_when_restored_from_json(fitted: Fit) -> None:
 def test_invalid_state_of_a_fit_is_refused(change: dict[str, list[float]]) -> None:
     state = Fit(0.1, RECENT, (0.05,) * 12).state()
     with pytest.raises(ValueError, match=r"lags|upper"):
-        Fit.of(state | change)
+        Fit.from_state(state | change)

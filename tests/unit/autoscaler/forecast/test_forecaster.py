@@ -116,7 +116,7 @@ def test_random_rise_is_not_extrapolated() -> None:
     forecaster, noise, risen = Forecaster(10.0, 0.995), np.random.default_rng(5), 0
     for i in range(2000):
         forecaster.observe(START + 5 * i, 5.0, float(noise.poisson(50 * 5)))
-        risen += forecaster.risen(60.0) > 0
+        risen += forecaster.extrapolated(60.0) > 0
     assert risen < 20
 
 
@@ -124,7 +124,7 @@ def test_step_of_any_height_is_not_a_steady_rise() -> None:
     forecaster = Forecaster(10.0, 0.995)
     for i in range(200):
         forecaster.observe(START + 5 * i, 5.0, 50.0 if i < 120 else 5000.0)
-        assert forecaster.risen(120.0) == 0
+        assert forecaster.extrapolated(120.0) == 0
 
 
 def test_a_steady_rise_is_extrapolated_when_it_has_lasted_two_minutes() -> None:
@@ -132,7 +132,7 @@ def test_a_steady_rise_is_extrapolated_when_it_has_lasted_two_minutes() -> None:
     for i in range(150):
         rate = 50.0 + max(i - 100, 0) * 5 * 0.5
         forecaster.observe(START + 5 * i, 5.0, 5 * rate)
-    assert forecaster.risen(60.0) == pytest.approx(rate + 60 * 0.5, rel=0.05)
+    assert forecaster.extrapolated(60.0) == pytest.approx(rate + 60 * 0.5, rel=0.05)
 
 
 def test_band_stays_below_the_highest_load_when_load_is_erratic() -> None:

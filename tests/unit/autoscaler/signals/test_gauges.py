@@ -113,7 +113,7 @@ def test_values_are_finite_and_not_negative_for_any_page(text: str) -> None:
     ids=["scalar", "vector"],
 )
 def test_a_querys_value_is_the_sum_of_its_samples(answer: object, value: float) -> None:
-    assert prometheus.value(answer) == value
+    assert prometheus.parse_instant(answer) == value
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_querys_value_is_the_sum_of_its_samples(answer: object, value: float) 
 )
 def test_response_without_a_plausible_value_has_no_value(answer: object) -> None:
     with pytest.raises(errors.Unavailable):
-        prometheus.value(answer)
+        prometheus.parse_instant(answer)
 
 
 async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(

@@ -28,7 +28,7 @@ def test_series_are_summed_and_invalid_rates_omitted() -> None:
         {"metric": {}, "values": [[1000, "1"], [1300, "NaN"], [1600, "-3"], [1900, "+Inf"]]},
         {"metric": {}, "values": [[1000, "2.5"], [1300, "4"], [900, "7"], [2300, "7"]]},
     )
-    assert prometheus.values(answer, START, END) == {1000.0: 3.5, 1300.0: 4.0}
+    assert prometheus.parse_range(answer, START, END) == {1000.0: 3.5, 1300.0: 4.0}
 
 
 @given(JSON, st.booleans())
@@ -37,7 +37,7 @@ def test_any_response_has_values_of_the_span_or_is_refused(
     is_result: bool,  # noqa: FBT001 - drawn
 ) -> None:
     try:
-        values = prometheus.values(matrix({"values": junk}, junk) if is_result else junk, START, END)
+        values = prometheus.parse_range(matrix({"values": junk}, junk) if is_result else junk, START, END)
     except (errors.Unavailable, errors.Permanent):
         return
     assert all(START <= time <= END and 0 <= rate < math.inf for time, rate in values.items())
@@ -49,7 +49,9 @@ def test_any_response_has_values_of_the_span_or_is_refused(
 )
 def test_permanent_query_error_differs_from_a_busy_server(kind: str, error: type[Exception]) -> None:
     with pytest.raises(error, match="no such function"):
-        prometheus.values({"status": "error", "errorType": kind, "error": "no such function"}, START, END)
+        prometheus.parse_range(
+            {"status": "error", "errorType": kind, "error": "no such function"}, START, END
+        )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_permanent_query_error_differs_from_a_busy_server(kind: str, error: type
 async def test_message_has_no_credentials_when_the_address_has_them(server: str) -> None:
     async with http_reading.session() as session:
         with pytest.raises(errors.Unavailable) as caught:
-            await prometheus.instant(session, server, "up")
+            await prometheus.query_instant(session, server, "up")
     printed = "".join(traceback.format_exception(caught.value))
     for word in ("alice", "secret", "\u0142", "\\u0142"):
         assert word not in printed

@@ -9,7 +9,7 @@ from serving.controllers.models.image_builder import ImageBuilder, pin_owner
 from serving.controllers.models.image_retention import ImageRetention
 from serving.controllers.models.version_usage import VersionUsage
 from serving.data_dir import DataDir
-from serving.images.capture.build import capture
+from serving.images.build.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.kube import Informer, Key, Watches
 from serving.objects import Object
@@ -71,7 +71,7 @@ def captured(files: Path, store: ModelStore) -> str:
     """Put an image into the store; return its digest."""
     files.mkdir()
     (files / "model.joblib").write_text("weights")
-    return capture(files, store, repository="slipway.local/default/digits", lineage={}).digest
+    return build_image(files, store, repository="slipway.local/default/digits", lineage={}).digest
 
 
 class Kept:

@@ -67,9 +67,9 @@ def test_model_is_missing_only_for_versions_without_an_owner() -> None:
     owned["metadata"]["ownerReferences"] = [{"kind": "Model", "name": "digits", "uid": "gone"}]
     being_deleted = version("v3", 1, "Ready")
     being_deleted["metadata"]["deletionTimestamp"] = NOW
-    assert planner.is_missing([owned, orphan])
-    assert not planner.is_missing([owned, being_deleted])
-    assert not planner.is_missing([])
+    assert planner.must_be_created([owned, orphan])
+    assert not planner.must_be_created([owned, being_deleted])
+    assert not planner.must_be_created([])
 
 
 def test_a_version_that_is_being_deleted_is_not_the_latest() -> None:

@@ -25,20 +25,20 @@ def test_weights_follow_segments_when_every_arm_is_ready() -> None:
         digits_canary=ready("digits-canary", "127.77.0.3"),
     )
     assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("canary", 1000)]
-    assert service.weights == (("canary", 10.0), ("stable", 90.0))
+    assert service.arm_percentages == (("canary", 10.0), ("stable", 90.0))
 
 
 def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
     service = plan_one(two_arms(), digits_canary=ready("digits-canary", "127.77.0.3"))
     assert [(s.arm, s.size) for s in service.ring] == [("stable", 0), ("canary", RING_UNITS)]
-    assert service.weights == (("canary", 100.0), ("stable", 0.0))
+    assert service.arm_percentages == (("canary", 100.0), ("stable", 0.0))
 
 
 def test_on_demand_arm_keeps_its_share_without_a_replica() -> None:
     digits = two_arms(on_demand=["stable"])
     service = plan_one(digits, digits_canary=ready("digits-canary", "127.77.0.3"))
     assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("canary", 1000)]
-    assert service.weights == (("canary", 10.0), ("stable", 90.0))
+    assert service.arm_percentages == (("canary", 10.0), ("stable", 90.0))
     assert plan_one(two_arms(on_demand=["stable", "canary"])).unavailable == ""
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.reference.known_surfaces import grid
 from tuner.search.decision import Explore
+from tuner.search.next_decision import decide
 from tuner.search.posterior import predict
 from tuner.search.problem import Budget, Floats, Observation, Problem
-from tuner.search.step import decide
 from tuner.settings import SearchSettings
 
 EXPECTED = np.array([0.0, 2.0, 1.0, 3.0])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.reference.known_surfaces import grid
 from tuner.search import ranking
 from tuner.search.decision import Alternative, Impossible
+from tuner.search.next_decision import decide
 from tuner.search.posterior import predict
 from tuner.search.problem import Budget, Observation
 from tuner.search.ranking import (
@@ -22,7 +23,6 @@ from tuner.search.ranking import (
     ranked,
     rule,
 )
-from tuner.search.step import decide
 from tuner.settings import SearchSettings
 
 SPACE = grid(range(4), range(3), log_bounds=(0.0,))

@@ -1,4 +1,4 @@
-"""Observations and terms in few words, for tests of policies."""
+"""Observations and inputs in few words, for tests of policies."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ START = 1_700_000_100.0
 """Unix seconds: the start of a minute, and of five."""
 
 
-def terms(
+def inputs(
     least: int = 0,
     most: int = 1000,
     rate: float = 10.0,
     concurrency: float = 10.0,
     history: LoadHistory | None = None,
 ) -> PolicyInputs:
-    """Return terms of replicas whose requests take a second."""
+    """Return inputs of replicas whose requests take a second."""
     return PolicyInputs(
         Capacity(rate, concurrency), concurrency / rate, least, most, history or LoadHistory()
     )

@@ -6,7 +6,7 @@ from autoscaler.observation import Load
 from autoscaler.simulate.baselines.ahpa import Ahpa
 from autoscaler.simulate.baselines.minutes import Minutes
 from autoscaler.simulate.policy_inputs import LoadHistory
-from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, inputs
 
 DAY = 1440
 
@@ -41,7 +41,7 @@ def test_a_span_of_minutes_goes_round_the_days_that_are_kept() -> None:
 
 
 def test_the_hour_of_other_days_is_ordered_a_start_ahead() -> None:
-    service = BaselineService(Ahpa(terms(history=history(days(7 * DAY + 10)))), ready=2)
+    service = BaselineService(Ahpa(inputs(history=history(days(7 * DAY + 10)))), ready=2)
     counts = []
     for _ in range(80):
         decision = service.tick(10, rate=10, usage=0.5)
@@ -52,24 +52,24 @@ def test_the_hour_of_other_days_is_ordered_a_start_ahead() -> None:
 
 
 def test_a_shorter_history_is_not_used() -> None:
-    service = BaselineService(Ahpa(terms(history=history(days(7 * DAY - 10)))), ready=2)
+    service = BaselineService(Ahpa(inputs(history=history(days(7 * DAY - 10)))), ready=2)
     assert {service.tick(10, rate=10, usage=0.5).replicas for _ in range(20)} == {2}
 
 
 def test_dissimilar_days_are_not_used() -> None:
     work = [60.0 * (1000.0 if position % 1777 < 300 else 10.0) for position in range(7 * DAY + 10)]
-    service = BaselineService(Ahpa(terms(history=history(work))), ready=2)
+    service = BaselineService(Ahpa(inputs(history=history(work))), ready=2)
     assert {service.tick(10, rate=10, usage=0.5).replicas for _ in range(20)} == {2}
 
 
 def test_the_reactive_part_rides_above_the_profile() -> None:
-    service = BaselineService(Ahpa(terms(history=history(days(7 * DAY + 10)))), ready=10)
+    service = BaselineService(Ahpa(inputs(history=history(days(7 * DAY + 10)))), ready=10)
     assert service.tick(200, rate=150, usage=1.0).replicas == 15
 
 
 def test_a_profile_learns_the_day_that_passes() -> None:
     flat = [600.0] * (7 * DAY + 10)
-    service = BaselineService(Ahpa(terms(history=history(flat))), ready=2)
+    service = BaselineService(Ahpa(inputs(history=history(flat))), ready=2)
     assert service.policy._profile == []
     for day in range(7):
         for quarter in range(96):

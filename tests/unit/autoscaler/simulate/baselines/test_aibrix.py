@@ -1,7 +1,7 @@
 import pytest
 
 from autoscaler.simulate.baselines.aibrix import Apa, recommended
-from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, inputs
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ def test_a_ratio_outside_its_tolerance_scales_by_twice_at_most(ratio: float, exp
 
 
 def test_the_metric_is_a_mean_of_three_minutes_per_ready_replica() -> None:
-    service = BaselineService(Apa(terms()), ready=10)
+    service = BaselineService(Apa(inputs()), ready=10)
     service.ticks(180, 70)
     counts = [service.tick(140).replicas for _ in range(2)]
     assert counts == [
@@ -23,12 +23,12 @@ def test_the_metric_is_a_mean_of_three_minutes_per_ready_replica() -> None:
 
 
 def test_replicas_that_start_are_multiplied_as_well() -> None:
-    service = BaselineService(Apa(terms()), ready=4)
+    service = BaselineService(Apa(inputs()), ready=4)
     assert [service.tick(280).replicas for _ in range(4)] == [8, 16, 32, 64]
 
 
 def test_the_way_down_takes_the_highest_of_five_minutes() -> None:
-    service = BaselineService(Apa(terms()), ready=10)
+    service = BaselineService(Apa(inputs()), ready=10)
     service.ticks(180, 70)
     counts = service.ticks(400, 0)
     # The mean leaves the tolerance after 20 s; until then ten replicas are recommended.
@@ -36,5 +36,5 @@ def test_the_way_down_takes_the_highest_of_five_minutes() -> None:
 
 
 def test_there_is_no_metric_without_a_ready_replica() -> None:
-    service = BaselineService(Apa(terms()))
+    service = BaselineService(Apa(inputs()))
     assert [service.tick(5).replicas for _ in range(3)] == [1, 1, 1]

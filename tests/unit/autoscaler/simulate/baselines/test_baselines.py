@@ -6,7 +6,7 @@ from autoscaler.observation import Replicas
 from autoscaler.simulate.baselines import BASELINES
 from autoscaler.simulate.baselines.measures import Highest, ReadingWindow, Startups, quantile
 from autoscaler.simulate.baselines.static import Static
-from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, history, inputs
 
 
 def test_a_window_weighs_readings_by_their_span() -> None:
@@ -53,17 +53,17 @@ def test_quantile_is_one_of_the_values() -> None:
 
 
 def test_static_replicas_take_the_peak_of_the_history_at_seventy_percent() -> None:
-    policy = Static(terms(history=history([600.0, 42_000.0, 600.0])))
+    policy = Static(inputs(history=history([600.0, 42_000.0, 600.0])))
     assert BaselineService(policy).tick().replicas == 100
 
 
 def test_static_replicas_without_a_history_are_the_maximum() -> None:
-    assert BaselineService(Static(terms(most=30))).tick().replicas == 30
+    assert BaselineService(Static(inputs(most=30))).tick().replicas == 30
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_keeps_within_bounds(name: str) -> None:
-    service = BaselineService(BASELINES[name](terms(least=2, most=7)), ready=2)
+    service = BaselineService(BASELINES[name](inputs(least=2, most=7)), ready=2)
     up = service.ticks(3600, 500, rate=500, usage=1)
     down = service.ticks(3600, 0, usage=0)
     assert set(up + down) <= set(range(2, 8))
@@ -73,7 +73,7 @@ def test_every_baseline_keeps_within_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_holds_without_readings(name: str) -> None:
-    service = BaselineService(BASELINES[name](terms(least=1, most=9)), ready=1)
+    service = BaselineService(BASELINES[name](inputs(least=1, most=9)), ready=1)
     service.ticks(3600, 35, rate=35, usage=0.9)
     before = service.desired
     assert before > 1
@@ -83,7 +83,7 @@ def test_every_baseline_holds_without_readings(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["kpa", "kpa tuned", "keda", "wva", "ray", "seasonal naive", "last value"])
 def test_baselines_with_scale_to_zero_reach_zero_and_wake_for_held_requests(name: str) -> None:
-    service = BaselineService(BASELINES[name](terms()), ready=1)
+    service = BaselineService(BASELINES[name](inputs()), ready=1)
     service.ticks(600, 5, usage=0.5)
     service.ticks(3600, 0, usage=0)
     assert service.desired == 0
@@ -92,13 +92,13 @@ def test_baselines_with_scale_to_zero_reach_zero_and_wake_for_held_requests(name
 
 @pytest.mark.parametrize("name", ["hpa", "aibrix", "dynamo", "ahpa"])
 def test_baselines_without_scale_to_zero_keep_a_replica(name: str) -> None:
-    service = BaselineService(BASELINES[name](terms()), ready=1)
+    service = BaselineService(BASELINES[name](inputs()), ready=1)
     assert set(service.ticks(3600, 0, usage=0)) == {1}
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_decision_is_cheap(name: str) -> None:
-    service = BaselineService(BASELINES[name](terms(history=history([600.0] * 1440))), ready=10)
+    service = BaselineService(BASELINES[name](inputs(history=history([600.0] * 1440))), ready=10)
     service.ticks(600, 70)
     started = time.thread_time()
     ticks = 2000

@@ -3,7 +3,7 @@ import pytest
 from autoscaler.observation import Load
 from autoscaler.simulate.baselines.last_value import LastValue, Level
 from autoscaler.simulate.baselines.seasonal_naive import SeasonalNaive
-from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, terms
+from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, inputs
 
 DAY = 1440
 
@@ -35,12 +35,12 @@ def test_noise_is_added_once() -> None:
 
 
 def test_the_rate_is_sized_for_a_utilisation() -> None:
-    service = BaselineService(LastValue(terms(least=1)), ready=1)
+    service = BaselineService(LastValue(inputs(least=1)), ready=1)
     assert service.ticks(600, 5, rate=85)[-1] == 10
 
 
 def test_a_backlog_is_drained_within_a_minute_and_adds_as_much_again_at_most() -> None:
-    service = BaselineService(LastValue(terms(least=1)), ready=10)
+    service = BaselineService(LastValue(inputs(least=1)), ready=10)
     service.ticks(600, 50, rate=85)
     assert (
         service.tick(100 + 1200, rate=85).replicas == 12
@@ -49,7 +49,7 @@ def test_a_backlog_is_drained_within_a_minute_and_adds_as_much_again_at_most() -
 
 
 def test_fewer_replicas_wait_for_three_minutes() -> None:
-    service = BaselineService(LastValue(terms(least=1)), ready=10)
+    service = BaselineService(LastValue(inputs(least=1)), ready=10)
     service.ticks(600, 50, rate=85)
     counts = service.ticks(600, 5, rate=6)
     assert min(counts[: 180 // 5 - 1]) >= 10
@@ -57,7 +57,7 @@ def test_fewer_replicas_wait_for_three_minutes() -> None:
 
 
 def test_zero_comes_after_ten_idle_minutes() -> None:
-    service = BaselineService(LastValue(terms()), ready=1)
+    service = BaselineService(LastValue(inputs()), ready=1)
     service.ticks(60, 5)
     counts = service.ticks(1200, 0)
     assert 5 * (counts.index(0) + 1) == 600
@@ -66,7 +66,7 @@ def test_zero_comes_after_ten_idle_minutes() -> None:
 def test_yesterdays_load_is_ordered_a_start_earlier() -> None:
     # Yesterday the rate was 85 from ten minutes after this time of day on.
     work = [60.0 * (85 if 10 <= at % DAY < 70 else 8.5) for at in range(-DAY, 0)]
-    service = BaselineService(SeasonalNaive(terms(least=1, history=history(work))), ready=1)
+    service = BaselineService(SeasonalNaive(inputs(least=1, history=history(work))), ready=1)
     counts = []
     while service.now < START + 660:
         counts.append((service.now - START, service.tick(5, rate=8.5).replicas))
@@ -75,6 +75,6 @@ def test_yesterdays_load_is_ordered_a_start_earlier() -> None:
 
 
 def test_without_a_yesterday_the_last_value_counts() -> None:
-    service = BaselineService(SeasonalNaive(terms(least=1)), ready=1)
+    service = BaselineService(SeasonalNaive(inputs(least=1)), ready=1)
     assert service.ticks(600, 5, rate=85)[-1] == 10
     assert service.tick(5, rate=85).reason == "LastValue"

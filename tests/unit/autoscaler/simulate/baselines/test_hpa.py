@@ -1,7 +1,7 @@
 import pytest
 
 from autoscaler.simulate.baselines.hpa import Behaviour, Hpa, of_total, of_utilisation
-from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, terms
+from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, inputs
 
 
 @pytest.mark.parametrize(
@@ -61,20 +61,20 @@ def test_the_number_at_the_start_counts_as_a_recommendation() -> None:
 
 
 def test_utilisation_is_work_over_capacity_where_it_is_not_measured() -> None:
-    service = BaselineService(Hpa(terms()), ready=10)
+    service = BaselineService(Hpa(inputs()), ready=10)
     assert service.tick(10, rate=84).replicas == 12  # 0.84 / 0.7 of 10
 
 
 def test_a_backlog_is_full_utilisation_however_long_it_is() -> None:
-    service = BaselineService(Hpa(terms()), ready=10)
+    service = BaselineService(Hpa(inputs()), ready=10)
     assert service.tick(5000, rate=1).replicas == 15  # 1 / 0.7 of 10
 
 
 def test_it_does_not_wind_up_while_replicas_start() -> None:
-    service = BaselineService(Hpa(terms()), ready=10)
+    service = BaselineService(Hpa(inputs()), ready=10)
     assert [service.tick(5000, usage=1).replicas for _ in range(20)] == [15] * 20
 
 
 def test_measured_utilisation_is_used() -> None:
-    service = BaselineService(Hpa(terms()), ready=10)
+    service = BaselineService(Hpa(inputs()), ready=10)
     assert service.tick(0, rate=0, usage=0.9).replicas == 13

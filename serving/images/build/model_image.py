@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from serving import errors
-from serving.images.capture import source
-from serving.images.capture.packing import pack
+from serving.images.build import source
+from serving.images.build.packing import pack
 from serving.images.documents import layers, oci, output_manifest
 from serving.images.documents.oci import File
 from serving.images.store import disk
@@ -37,7 +37,7 @@ class Built:
     """Digest of the document about the origin of the files, which refers to the image."""
 
 
-def capture(
+def build_image(
     path: Path,
     store: ModelStore,
     *,

@@ -1,6 +1,6 @@
 """The configuration of Envoy's module that counts the tokens of language models.
 
-The counting itself is in C, in `module/accounting.c`; `counts/count_table.py` reads the counts.
+The counting itself is in C, in `module/token_accounting.c`; `counts/count_table.py` reads the counts.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.controllers.models.output_capture import OutputCapture
+from serving.controllers.models.capture_jobs import CaptureJobs
 from serving.kube import Watches
 from serving.objects import Object
 from serving.planning.models import capture_job
@@ -26,7 +26,7 @@ async def remaining(end: str, owner: str = "u1", *, keep_ended: bool) -> list[st
     jobs = watches.of(kinds.JOB)
     async with running(watches.run()):
         await jobs.synced.wait()
-        await OutputCapture(api, jobs, DEFAULTS).discard(VERSION, keep_ended=keep_ended)
+        await CaptureJobs(api, jobs, DEFAULTS).discard(VERSION, keep_ended=keep_ended)
     return [stored["metadata"]["name"] for stored in api.find(kinds.JOB)]
 
 

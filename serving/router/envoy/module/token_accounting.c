@@ -1,4 +1,4 @@
-#include "accounting.h"
+#include "token_accounting.h"
 
 #include <time.h>
 

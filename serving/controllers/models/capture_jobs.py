@@ -12,7 +12,7 @@ from serving.resources import conditions, kinds
 from serving.settings import Settings
 
 
-class OutputCapture:
+class CaptureJobs:
     """One per process."""
 
     def __init__(self, kube: Kube, jobs: Informer, settings: Settings) -> None:

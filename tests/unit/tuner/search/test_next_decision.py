@@ -7,8 +7,8 @@ import pytest
 
 from tests.reference.known_surfaces import KnownService, grid, play
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
+from tuner.search.next_decision import decide
 from tuner.search.problem import Budget, Observation
-from tuner.search.step import decide
 from tuner.settings import SearchSettings
 
 NEVER_ENOUGH = replace(SearchSettings(), regret=0.0, hopeless=0.0)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from serving import errors
-from serving.controllers.models.job_output import locate
+from serving.controllers.models.output_directory import locate
 from serving.data_dir import DataDir
 
 DATA = DataDir(Path("/data"))
