@@ -29,6 +29,9 @@ BREAKS_CONSTRAINT = "BreaksConstraint"
 does not."""
 MOST_MARGIN = 3.0
 """Margins are clipped at a factor of 20 either way: a larger excess has no information about neighbours."""
+LEAST_BROKEN_MARGIN = 0.01
+"""Least margin of a trial that broke its constraints at every load: failed requests, which are longer than
+any limit, are in no percentile of answers."""
 TINY = 1e-9
 """Replaces a bound of 0, which has no logarithm."""
 
@@ -79,13 +82,16 @@ def observation_of(
     if status.result is None or value is None or value.value <= 0:
         return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
     bounded = [_margin(constraint, status.result) for constraint in constraints]
+    margins = [margin for margin, _ in bounded]
+    if status.reason == BREAKS_CONSTRAINT and margins and max(margins) < LEAST_BROKEN_MARGIN:
+        margins[margins.index(max(margins))] = LEAST_BROKEN_MARGIN
     sign = 1.0 if objective.type == "maximize" else -1.0
     has_objective = status.reason != BREAKS_CONSTRAINT
     return Observation(
         index=index,
         log_objective=sign * math.log(value.value) if has_objective else None,
         noise=intervals.log_deviation(value) if has_objective else 0.0,
-        margins=tuple(margin for margin, _ in bounded),
+        margins=tuple(margins),
         margin_noise=max((noise for _, noise in bounded), default=0.0),
         scatter=status.result.scatter or 0.0,
         seconds=status.seconds,

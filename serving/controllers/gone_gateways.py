@@ -57,8 +57,7 @@ class GoneGateways:
         gone = self._known() - live if live else frozenset()
         self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
         for name in sorted(gone):
-            if now - self._gone_since[name] >= self._gone_seconds:
-                await self._remove(name)
+            if now - self._gone_since[name] >= self._gone_seconds and await self._remove(name):
                 del self._gone_since[name]
                 log.info("removed what the gateway %s has left", name)
 
@@ -69,24 +68,36 @@ class GoneGateways:
             *(_activators_of(autoscaler) for autoscaler in self._autoscalers),
         )
 
-    async def _remove(self, name: str) -> None:
-        """Remove what one gateway has left; the Lease is last, so that its name is known until then."""
+    async def _remove(self, name: str) -> bool:
+        """Remove what one gateway has left; False if an object refuses the write.
+
+        The Lease is last, so that the gateway's name is known until then.
+        """
         routes = (Key.of(route) for route in self._routes if name in _gateways_of(route))
-        await self._withdraw(kinds.ROUTE, routes, f"{names.FIELD_MANAGER_PREFIX}gateway-{name}")
+        is_clean = await self._withdraw(kinds.ROUTE, routes, f"{names.FIELD_MANAGER_PREFIX}gateway-{name}")
         reporters = (Key.of(each) for each in self._autoscalers if name in _activators_of(each))
         manager = f"{names.FIELD_MANAGER_PREFIX}{names.ACTIVATOR_REPORTER}{name}"
-        await self._withdraw(kinds.AUTOSCALER, reporters, manager)
+        is_clean &= await self._withdraw(kinds.AUTOSCALER, reporters, manager)
+        if not is_clean:
+            return False
         for lease in self._leases:
             meta = lease["metadata"]
             if meta["name"] == f"{leases.LEASE_PREFIX}{name}":
                 await self._kube.delete(kinds.LEASE, meta["namespace"], meta["name"], uid=meta["uid"])
+        return True
 
-    async def _withdraw(self, kind: Kind, keys: Iterator[Key], manager: str) -> None:
+    async def _withdraw(self, kind: Kind, keys: Iterator[Key], manager: str) -> bool:
+        """Remove the manager's part of these objects' statuses; False if one refuses the write."""
+        is_clean = True
         for namespace, name in keys:
             try:
                 await self._kube.withdraw_status(kind, namespace, name, manager=manager)
             except errors.NotFound:
                 continue  # deleted meanwhile
+            except errors.ApiError as error:  # a policy of one namespace must not stop the others
+                log.info("%s %s/%s keeps what %s has written: %s", kind.kind, namespace, name, manager, error)
+                is_clean = False
+        return is_clean
 
 
 def _gateways_of(route: Object) -> frozenset[str]:

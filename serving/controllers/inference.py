@@ -131,6 +131,8 @@ class InferenceController:
 
     async def _carry_out(self, key: Key) -> float | None:
         """Carry out a plan; return the seconds until a delayed status or another attempt is due."""
+        versions = await self._cluster.read() if self._volume == AUTO else None
+        volume = volumes.choose(self._volume, versions)
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._settling.end(key)
@@ -138,8 +140,6 @@ class InferenceController:
             self._put_backs.forget(key)
             return None
         refused: _Refused = {}
-        versions = await self._cluster.read() if self._volume == AUTO else None
-        volume = volumes.choose(self._volume, versions)
         if not is_deleting(inference):
             await self._adopt(inference)
         plan = self._plan(inference, refused, volume)
@@ -162,6 +162,8 @@ class InferenceController:
                 current = self._cache.get(kind, *key)
                 if current is None or children.orphan_of(current) is None or is_deleting(current):
                     continue
+                if not self._is_current(inference):
+                    return  # deleted meanwhile, perhaps with its children as orphans
                 meta = current["metadata"]
                 owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
                 patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
@@ -171,6 +173,12 @@ class InferenceController:
                     if not _is_refusal(error):
                         raise
                     log.info("%s %s is not adopted: %s", kind.kind, key, error)
+
+    def _is_current(self, inference: Object) -> bool:
+        """Whether this Inference exists still, and is not being deleted."""
+        current = self._cache.get(kinds.INFERENCE, *Key.of(inference))
+        uid = inference["metadata"]["uid"]
+        return current is not None and current["metadata"]["uid"] == uid and not is_deleting(current)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
@@ -196,7 +204,10 @@ class InferenceController:
         if all(e.get("manager") == self._kube.field_manager for e in entries if e.get("subresource")):
             return await self._kube.apply_status(kinds.INFERENCE, inference, status)
         key = Key.of(inference)
-        patch = [{"op": "add", "path": "/status", "value": status}]
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": inference["metadata"]["uid"]},
+            {"op": "add", "path": "/status", "value": status},
+        ]
         return await self._kube.patch(
             kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
         )

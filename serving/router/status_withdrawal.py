@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from serving import errors
 from serving.kube import Key, Kube
@@ -24,12 +23,16 @@ async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) ->
         async with asyncio.timeout(WITHDRAWAL_SECONDS), asyncio.TaskGroup() as group:
             for _ in range(_WRITERS):
                 group.create_task(_withdraw(kube, kind, left, manager))
-    except* (errors.ApiError, errors.Unavailable, TimeoutError) as failed:
+    except* (errors.Unavailable, TimeoutError) as failed:
         problem = str(failed.exceptions[0]) or "no answer"
         log.info("statuses of %s keep what %s has written: %s", kind.plural, manager, problem)
 
 
 async def _withdraw(kube: Kube, kind: Kind, left: Iterator[Key], manager: str) -> None:
     for namespace, name in left:
-        with suppress(errors.NotFound):
+        try:
             await kube.withdraw_status(kind, namespace, name, manager=manager)
+        except errors.NotFound:
+            continue  # deleted meanwhile
+        except errors.ApiError as error:  # a policy of one namespace must not stop the others
+            log.info("%s %s/%s keeps what %s has written: %s", kind.kind, namespace, name, manager, error)

@@ -95,7 +95,9 @@ def open_pidfd(identity: ProcessIdentity) -> int | None:
     """
     try:
         pidfd = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
+    except OSError:  # the pid may be a thread's now, for which the kernel has another error than ESRCH
+        if is_alive(identity):
+            raise
         return None
     is_same = False
     try:

@@ -116,6 +116,44 @@ class BatchingTarget:
         )
 
 
+@dataclass
+class Pipeline:
+    """A target of any capacity with answers of constant duration, whose load runs on between windows."""
+
+    seconds: float
+    """Of each answer."""
+    now: float = 0.0
+    sent: list[float] = field(default_factory=list)
+
+    def run(self, mode: Mode, level: float, seconds: float) -> Samples:
+        """Return the samples of the next seconds."""
+        start, end = self.now, self.now + seconds
+        pause = 1 / level if mode == "open" else self.seconds / level
+        following = max(start, self.sent[-1] + pause) if self.sent else start
+        while following < end:
+            self.sent.append(following)
+            following += pause
+        self.now = end
+        sent = np.array(self.sent)
+        done = sent + self.seconds
+        kept, waiting = (done >= start) & (done < end), done >= end
+        count = int(kept.sum())
+        return Samples(
+            mode=mode,
+            level=level,
+            seconds=seconds,
+            intended=sent[kept] - start,
+            latency=np.full(count, self.seconds),
+            ok=np.ones(count, dtype=np.bool_),
+            tokens=np.zeros(count, dtype=np.int64),
+            ttft=np.full(count, -1.0),
+            itl=np.empty(0),
+            itl_done=np.empty(0),
+            unfinished=end - sent[waiting],
+            longest=LONGEST,
+        )
+
+
 def exponential(mean: float) -> Callable[[np.random.Generator], float]:
     return lambda rng: float(rng.exponential(mean))
 

@@ -166,7 +166,9 @@ def _candidate(
         safety=min((-mean - quantile * deviation for mean, deviation in distances), default=0.0),
         probability=math.prod(float(ndtr(-mean / deviation)) for mean, deviation in distances),
         confirmations=sum(observation.confirms for observation in repeated),
-        complete=not all(observation.censored for observation in repeated),
+        complete=any(
+            not observation.censored and observation.log_objective is not None for observation in repeated
+        ),
     )
 
 

@@ -108,6 +108,10 @@ class TrialController:
 
     async def _run_trial(self, key: Key, trial: Object, allotted: Cores) -> None:
         await self._remove(trial)  # of an attempt that was killed
+        current = self._trials.get(*key)
+        if current is None or is_deleting(current) or _are_different(trial, current) or self._blocked(trial):
+            self._loop.add(key)  # changed meanwhile
+            return
         work = asyncio.ensure_future(self._measure(trial, allotted, self._replicas, self._report))
         self._work[key] = work
         try:

@@ -234,7 +234,7 @@ def elapsed(experiment: Object, now: datetime) -> float | None:
     end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
     suspended = float(status.get("suspendedSeconds") or 0)
     if status.get("suspendTime"):
-        suspended += (now - datetime.fromisoformat(status["suspendTime"])).total_seconds()
+        suspended += (end - datetime.fromisoformat(status["suspendTime"])).total_seconds()
     return (end - datetime.fromisoformat(status["startTime"])).total_seconds() - suspended
 
 

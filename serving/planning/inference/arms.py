@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from serving import errors
 from serving.objects import Object
 from serving.planning.inference import replicas
+from serving.planning.inference.comparison import template_edits
+from serving.planning.inference.comparison.drift import template_covers
 from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.replicas import RevisionReplicas
@@ -175,8 +177,21 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
     if failure is None:
         return StatusReason("Probing", f"revision {name} is being probed through the gateways")
     if not failure:
-        return None
+        return _edited(state.observed, candidate)
     return StatusReason("ProbeFailed", f"revision {name}, on port {candidate.port.number}: {failure}")
+
+
+def _edited(observed: ObservedObjects, candidate: Revision) -> StatusReason | None:
+    """Return that the probed replicas are of a template that others have edited, or None."""
+    deployment = observed.deployments.get(candidate.name)
+    if deployment is None:
+        return None
+    template, stored = candidate.template, deployment["spec"]["template"]
+    edits = template_edits.of_others(deployment, template, observed.field_manager)
+    if not edits and template_covers(stored, template):
+        return None
+    message = f"revision {candidate.name}: its Pod template was edited ({template_edits.describe(edits)})"
+    return StatusReason("TemplateEdited", message)
 
 
 def _refusal(observed: ObservedObjects, name: str) -> StatusReason | None:

@@ -70,7 +70,9 @@ def _is_current(deployment: Object, current: int) -> bool:
     status = deployment.get("status") or {}
     generation = (deployment.get("metadata") or {}).get("generation", 0)
     is_observed = status.get("observedGeneration", generation) >= generation
-    return bool(is_observed and status.get("updatedReplicas", current) >= current)
+    # An API server leaves out a count of 0.
+    updated = status.get("updatedReplicas", 0 if "observedGeneration" in status else current)
+    return bool(is_observed and updated >= current)
 
 
 def problem(name: str, state: RevisionReplicas | None, *, all_ready: bool) -> StatusReason | None:

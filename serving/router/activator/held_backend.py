@@ -230,6 +230,7 @@ class HeldBackend:
                 lost += 1
                 log.info("%s: %s did not answer: %s", self.name, replica, error)
                 if not self._may_repeat(lost):
+                    self.queue.mark_failed(ticket)
                     raise Refused(self.name, REPLICA_FAILED) from error
             deadline.reschedule(when)
             self.queue.mark_failed(ticket)

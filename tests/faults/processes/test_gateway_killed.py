@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -204,7 +205,7 @@ async def supervised(
     envoy._answered = clock.monotonic()
     keeper = asyncio.create_task(envoy.run())
     try:
-        assert "has not answered" in await problems.get()
+        assert await problems.get() == "Envoy does not answer"
         yield process, stand_in
     finally:
         keeper.cancel()
@@ -254,23 +255,51 @@ class Ending:
         self.starts.append(clock.monotonic())
 
 
+@pytest.mark.parametrize("answered", [None, 0.0], ids=["never", "before"])
 async def test_envoy_that_ends_after_each_start_is_reported_and_started_ever_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: float | None
 ) -> None:
     for name, seconds in {"RETRY": 0.02, "MOST_RETRY": 0.1, "PAUSE": 0.0}.items():
         monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
     problems: asyncio.Queue[str] = asyncio.Queue()
     ending = Ending()
     envoy = EnvoySupervision(ending, b"", DataDir(tmp_path), problems.put_nowait)  # type: ignore[arg-type]
+    envoy._answered = answered
     keeper = asyncio.create_task(envoy.run())
     async with asyncio.timeout(20):
-        assert "2 Envoys ended without an answer (exit code 1)" in await problems.get()
         while len(ending.starts) < 6:
             await asyncio.sleep(0.01)
     keeper.cancel()
+    assert problems.get_nowait() == "Envoy ends without an answer (exit code 1); see its log"
+    assert problems.empty(), "every Inference reports each new text"
     pauses = [later - earlier for earlier, later in pairwise(ending.starts[:6])]
     for pause, least in zip(pauses, (0.04, 0.08, 0.1, 0.1, 0.1), strict=True):
         assert pause >= least * 0.9
+
+
+class Refused(Ending):
+    """In place of Envoy: it has run, and cannot be started."""
+
+    def start(self, _: bytes) -> None:
+        super().start(b"")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_envoy_that_cannot_be_started_is_tried_again_without_a_longer_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"RETRY": 0.02, "MOST_RETRY": 60.0, "PAUSE": 0.0}.items():
+        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
+    problems: asyncio.Queue[str] = asyncio.Queue()
+    refused = Refused()
+    envoy = EnvoySupervision(refused, b"", DataDir(tmp_path), problems.put_nowait)  # type: ignore[arg-type]
+    keeper = asyncio.create_task(envoy.run())
+    async with asyncio.timeout(20):
+        while len(refused.starts) < 20:
+            await asyncio.sleep(0.01)
+    keeper.cancel()
+    assert "Envoy cannot start" in problems.get_nowait()
+    assert problems.empty()
 
 
 SLEEP = "import time\nprint(flush=True)\ntime.sleep(600)"

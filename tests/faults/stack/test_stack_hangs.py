@@ -62,7 +62,7 @@ async def test_hung_envoy_is_replaced_within_seconds_and_reported(stack: LiveSta
     not_serving = await until(
         kube, kinds.INFERENCE, "digits", lambda i: routes_ready(i)["reason"] == "GatewayNotServing"
     )
-    assert "Envoy has not answered for" in routes_ready(not_serving)["message"]
+    assert "Envoy does not answer" in routes_ready(not_serving)["message"]
     assert conditions.is_true(not_serving, "Ready") is False
     async with stack.load("digits") as load:
         while not any(answer.status == 200 for answer in load.answers):

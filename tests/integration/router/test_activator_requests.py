@@ -194,6 +194,26 @@ async def test_request_is_repeated_as_its_route_allows_when_a_replica_accepted_i
     assert rig.totals.count == 0
 
 
+async def test_other_requests_prefer_another_replica_when_one_lost_a_request_that_is_not_repeated(
+    tmp_path: Path,
+) -> None:
+    async def hang_up(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+
+    async with (
+        backends_rig(tmp_path, permits=1) as rig,
+        tcp_server(hang_up, FIRST.address, PORT),
+        replica(SECOND.address, PORT, seconds=0.02),
+    ):
+        backend = await rig.backend()
+        backend.set_retries(RetryPolicy())
+        requests = [rig.ask(data=b"x") for _ in range(12)]
+        await rig.until_waiting(backend, 12)
+        backend.set_replicas([FIRST, SECOND])
+        statuses = [status for status, _, _ in await asyncio.gather(*requests)]
+    assert (statuses.count(502), statuses.count(200)) == (1, 11)
+
+
 async def test_request_of_a_client_that_hangs_up_is_never_sent(tmp_path: Path) -> None:
     async with backends_rig(tmp_path) as rig:
         backend = await rig.backend()

@@ -6,7 +6,7 @@ import pytest
 
 from serving import clock, errors
 from serving.controllers.gone_gateways import GoneGateways
-from serving.kube import Watches
+from serving.kube import Kube, Watches
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ControllerSettings
@@ -145,4 +145,27 @@ async def test_the_rest_is_removed_by_the_next_sweep_when_the_api_fails(installa
             await installation.pass_(0)
         assert installation.left() == (LIVE[0], BOTH[1], BOTH[2])
         await installation.pass_(0)
+        assert installation.left() == LIVE
+
+
+async def test_the_rest_is_removed_when_one_route_refuses_the_write(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Kube.withdraw_status
+
+    async def withdraw(kube: Kube, kind: kinds.Kind, namespace: str, name: str, *, manager: str) -> None:
+        if kind is kinds.ROUTE and refuses:
+            raise errors.ApiError(403, "Forbidden", "a policy of the namespace")
+        await real(kube, kind, namespace, name, manager=manager)
+
+    refuses = True
+    monkeypatch.setattr(Kube, "withdraw_status", withdraw)
+    async with running(installation.watches.run()):
+        for name in ("a", "b"):
+            await installation.report(name)
+        await installation.pass_(20, "a")
+        await installation.pass_(SECONDS + 1, "a")
+        assert installation.left() == (BOTH[0], LIVE[1], BOTH[2])
+        refuses = False
+        await installation.pass_(0, "a")
         assert installation.left() == LIVE

@@ -1,5 +1,6 @@
 """What the Inference controller does when the API refuses a child, or somebody else has its name."""
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 
 from serving import errors
+from serving.kube import VersionReader
 from serving.objects import Object
 from serving.resources import conditions, kinds
+from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.kinds import Kind
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
@@ -209,6 +212,31 @@ async def test_orphaned_children_serve_on_when_their_inference_is_created_again(
         await until(lambda: rig.ready[0] == "True")
         await until(lambda: len(rig.api.find(kinds.DEPLOYMENT)) == 1)
         assert rig.api.find(kinds.DEPLOYMENT)[0]["metadata"]["name"] != old["metadata"]["name"]
+
+
+async def test_orphans_are_not_adopted_by_an_inference_that_is_deleted_while_nodes_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with controlled(OFTEN, predictor("stable", "digits-v1"), nodes=[]) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        reading, go_on, read = asyncio.Event(), asyncio.Event(), VersionReader.read
+
+        async def slow(reader: VersionReader) -> ClusterVersions:
+            versions = await read(reader)
+            reading.set()
+            await go_on.wait()
+            return versions
+
+        monkeypatch.setattr(VersionReader, "read", slow)
+        rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "again"}}})
+        await reading.wait()
+        await rig.api.client("user").delete(kinds.INFERENCE, NS, "digits", propagation="Orphan")
+        await until(lambda: "ownerReferences" not in rig.api.find(kinds.DEPLOYMENT)[0]["metadata"])
+        go_on.set()
+        await until(lambda: not rig.api.find(kinds.INFERENCE))
+        for kind in (kinds.DEPLOYMENT, kinds.SERVICE, kinds.ROUTE, kinds.AUTOSCALER):
+            assert all(not child["metadata"].get("ownerReferences") for child in rig.api.find(kind)), kind
+            assert rig.api.find(kind)
 
 
 def spec(*predictors: Object) -> Object:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving import clock
+from serving import clock, errors
 from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
 from serving.kube import Watches
 from serving.objects import Object
@@ -262,3 +262,18 @@ async def test_the_proof_of_an_arm_without_weight_is_kept_by_the_next_controller
     async with running(rig.control(PATIENT)):
         await until(lambda: rig.is_current and rig.ready[0] == "True")
     await rig.around.stop()
+
+
+async def test_status_is_not_written_to_another_inference_of_the_name() -> None:
+    rig = ControllerRig()
+    stored = rig.api.add(kinds.INFERENCE, inference(*TWO))
+    meta = {
+        **stored["metadata"],
+        "uid": "earlier",
+        "managedFields": [{"manager": "x", "subresource": "status"}],
+    }
+    kube = rig.api.client("inference")
+    controller = InferenceController(kube, QUICK, Watches(kube), served=OPTIONAL_CHILDREN)
+    with pytest.raises(errors.ApiError):
+        await controller._write_status({**stored, "metadata": meta}, {"observedGeneration": 7})
+    assert "status" not in rig.inference

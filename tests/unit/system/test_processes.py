@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -152,3 +153,24 @@ def test_start_is_in_unix_seconds() -> None:
         child.kill()
     assert identity is not None
     assert abs(identity.started_at() - clock.now().timestamp()) < 5
+
+
+def test_process_is_gone_when_its_pid_is_a_thread_of_another() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        done.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        begun.wait()
+        assert thread.native_id is not None
+        for boot_id in ("", processes.own_identity().boot_id):
+            recorded = processes.ProcessIdentity(boot_id, thread.native_id, 1)
+            assert processes.open_pidfd(recorded) is None
+            assert not processes.send_signal(recorded, signal.SIGTERM)
+    finally:
+        done.set()
+        thread.join()

@@ -168,6 +168,14 @@ def test_trial_that_breaks_a_constraint_at_every_load_has_margins_and_no_objecti
     assert (observation.boots, observation.feasible) == (True, False)
 
 
+def test_trial_that_broke_its_constraint_by_failures_is_not_feasible():
+    fast = window(errors=40, requests=1000, errorRate=estimate(0.009))
+    observation = observed(trial("BreaksConstraint", result=fast))
+    assert observation is not None
+    assert max(observation.margins) > 0
+    assert not observation.feasible
+
+
 def test_error_rate_is_compared_with_its_bound():
     observation = observed(trial(result=window(errorRate=estimate(0.02, 0.005))))
     assert observation is not None

@@ -99,14 +99,18 @@ def next_step(state: State) -> MeasureLevel | Finished:
 def _early_end(state: State, verdicts: Sequence[LevelVerdict]) -> Finished | None:
     """Return the end if no further window can change the outcome."""
     has_answers = verdicts[0].window.requests >= _FEW or verdicts[0].full_length
-    if verdicts[0].window.meets == "No" and has_answers:
+    if verdicts[0].window.meets == "No" and has_answers and not _may_be_answered(state):
         return ended(state, verdicts[0].window, "BreaksConstraint")
+    if _fills_up(state):
+        return None
     if state.stop_below and ceiling(state, verdicts, state.cap) < state.stop_below:
         return ended(state, results.result(state), "CannotBeatBest")
     return None
 
 
 def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | Finished:
+    if _fills_up(state):
+        return _new_window(state, state.windows[0].level, full_length=True)
     model = results.model_of(state, verdicts)
     if model is None:  # no load is known to work
         return _rest_of_window(state, verdicts[0]) or ended(state, verdicts[0].window, "Measured")
@@ -127,6 +131,19 @@ def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel
     )
 
 
+def _fills_up(state: State) -> bool:
+    """Return whether the first rate's window began before an answer was due, so that its queue only grew.
+
+    Its answers show how long a new window has to settle.
+    """
+    return state.load.mode == "open" and len(state.windows) == 1 and state.windows[0].kept_up is False
+
+
+def _may_be_answered(state: State) -> bool:
+    """Return whether the last window has no answer, and ended before a request fails by its timeout."""
+    return state.windows[-1].requests == 0 and state.planned[-1] < state.settings.request_timeout
+
+
 def _measured_rival(state: State, verdicts: Sequence[LevelVerdict]) -> LevelVerdict | None:
     """Return the fastest measured level that surely meets the constraints and reaches `stop_below`, or None.
 
@@ -144,7 +161,12 @@ def _measured_rival(state: State, verdicts: Sequence[LevelVerdict]) -> LevelVerd
 
 def _listed_level(state: State) -> MeasureLevel | Finished:
     levels = [state.drivable(float(level)) for level in state.load.levels]
-    count = len(state.windows)
+    if state.windows and _may_be_answered(state):
+        return _extension(state, state.settings.request_timeout - state.planned[-1])
+    if _fills_up(state):
+        return _new_window(state, levels[0], full_length=True)
+    again = state.load.mode == "open" and bool(state.windows) and state.windows[0].kept_up is False
+    count = len(state.windows) - again
     if count < len(levels):
         return MeasureLevel(
             levels[count], _warmup(state, levels[count]), float(state.load.window_seconds), extends=False
@@ -190,7 +212,9 @@ def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLev
     last = next(verdict for verdict in verdicts if verdict.index == len(state.windows) - 1)
     planned, full = state.planned[-1], float(state.load.window_seconds)
     may_break = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
-    if last.window.requests < _FEW:
+    if _may_be_answered(state):
+        seconds = min(max(full, state.settings.request_timeout), 2 * planned)
+    elif last.window.requests < _FEW:
         seconds = min(full, 2 * planned)
     elif may_break:
         seconds = min(full, 2 * state.settings.probe_share * full)

@@ -43,7 +43,8 @@ class ContainerLog:
 
     def write(self, data: bytes) -> None:
         """Append; on a full disk the output is lost, not the replica, until there is room again."""
-        if self._fd < 0 and time.monotonic() >= self._retry_at:
+        if min(self._fd, self._times) < 0 and time.monotonic() >= self._retry_at:
+            self.close()
             self._open()
         if self._size and self._size + self._indexed + len(data) > self._limit:
             try:

@@ -347,13 +347,14 @@ class PodRunner:
         ended = asyncio.ensure_future(
             self._containers.until(lambda: not self._containers.is_running(directory))
         )
+        gone = asyncio.ensure_future(self._gone.wait())
         try:
-            await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, ended, gone], return_when=asyncio.FIRST_COMPLETED)
             if running.done() and (problem := running.result()):
                 self._emit("FailedPreStopHook", f"container {name}: {problem}", warning=True)
         finally:
-            running.cancel()
-            ended.cancel()
+            for task in (running, ended, gone):
+                task.cancel()
         return max(grace - (clock.monotonic() - begun), termination.LEAST_GRACE_SECONDS)
 
     async def _run_hook(self, run: RunDirectory, hook: Mapping[str, Any], grace: float) -> str | None:

@@ -72,6 +72,8 @@ class EnvoySupervision:
         """When an Envoy answered last, on the monotonic clock; None before the first answer."""
         self._started = clock.monotonic()
         """When this Envoy was started."""
+        self._ran = True
+        """Whether the last attempt started an Envoy."""
         self._unanswered_ends = 0
         """Envoys that ended without an answer, since the last answer."""
         self._problem = ""
@@ -96,12 +98,13 @@ class EnvoySupervision:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             log.error("Envoy is gone (exit code %s): starting it again", self._process.exit_code())
-            if not self._has_answered():
+            if self._ran and not self._has_answered():
                 await self._back_off()
-            self._started = clock.monotonic()
             try:
                 self._process.start(self._bootstrap)
+                self._started, self._ran = clock.monotonic(), True
             except (errors.UserError, OSError) as error:  # also a full process table or disk
+                self._ran = False
                 log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices
                 self._set_problem(f"Envoy cannot start: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
@@ -113,9 +116,7 @@ class EnvoySupervision:
         self._unanswered_ends += 1
         if self._unanswered_ends >= REPORTED_ENDS:
             code = self._process.exit_code()
-            self._set_problem(
-                f"{self._unanswered_ends} Envoys ended without an answer (exit code {code}); see its log"
-            )
+            self._set_problem(f"Envoy ends without an answer (exit code {code}); see its log")
         await asyncio.sleep(min(RETRY_SECONDS * 2 ** (self._unanswered_ends - 1), MOST_RETRY_SECONDS))
 
     def _has_answered(self) -> bool:
@@ -139,15 +140,13 @@ class EnvoySupervision:
 
     async def _judge(self, now: float) -> None:
         """Report an Envoy that does not answer, and kill it if it hangs."""
-        if (
-            self._answered is not None and now - self._answered > ANSWER_SECONDS
-        ):  # a killed one is back before
-            self._set_problem(f"Envoy has not answered for {now - self._answered:.1f} s")
         if self._answered is None or not self._has_answered():
             if now - self._started > START_SECONDS:
                 await self._kill(now - self._started)
             return
         silence = now - self._answered
+        if silence > ANSWER_SECONDS:
+            self._set_problem("Envoy does not answer")  # the same text each time: all Inferences report it
         self._is_busy = self._is_busy and self._computes(now)
         is_stuck = now - max(self._answered, self._progressed) > BUSY_SECONDS
         if is_stuck if self._is_busy else silence > HANG_SECONDS:

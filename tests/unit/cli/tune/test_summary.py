@@ -44,6 +44,11 @@ def test_time_of_an_experiment_excludes_its_suspensions() -> None:
     row = cells(summary.status(experiment(phase="Running", **began), [], NOW))[1]
     held = experiment(phase="Suspended", suspendTime="2026-01-01T00:02:32Z", **began)
     assert (row[4], cells(summary.status(held, [], NOW))[1][4]) == ("2m of 30m", "80s of 30m")
+    failed = {
+        **held,
+        "status": {**held["status"], "phase": "Failed", "completionTime": "2026-01-01T00:02:42Z"},
+    }
+    assert cells(summary.status(failed, [], NOW))[1][4] == "80s of 30m"
 
 
 def test_a_running_experiment_shows_best_spec_and_stages_of_trials() -> None:

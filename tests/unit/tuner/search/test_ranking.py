@@ -238,3 +238,13 @@ def test_alternative_is_the_best_complete_spec_of_the_same_price():
     order = ordered([chosen, same, worse, early, dearer])
     assert alternative(order, chosen, log_cost) == Alternative(1, 0.995, "BetterObjective")
     assert alternative(order, dearer, log_cost) is None
+
+
+def test_spec_is_not_complete_when_no_trial_gave_its_objective():
+    space = grid(range(3), log_bounds=(0.0,))
+    stopped = Observation(0, log_objective=1.0, margins=(-1.0,), censored=True)
+    broken = Observation(0, margins=(0.5,))
+    whole = Observation(1, log_objective=0.5, margins=(-1.0,))
+    seen = [stopped, broken, whole]
+    specs = ranked(seen, predict(space, seen), quantile=1.6)
+    assert {spec.index: spec.complete for spec in specs} == {0: False, 1: True}

@@ -135,6 +135,21 @@ async def test_hook_ends_with_its_container(tmp_path: Path) -> None:
     assert await asyncio.wait_for(hook, 20) > 3000
 
 
+async def test_hook_ends_when_its_pod_is_deleted_by_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(termination, "run_pre_stop", hang)
+    runner = PodRunner(PlayedNode(DataDir(tmp_path)).node(), pod(lifecycle=HOOK))
+    runner._containers.update("c", run=ContainerRun(0))
+    hook = asyncio.create_task(runner._pre_stop("c", 3600.0))
+    await asyncio.sleep(0)
+    runner._gone.set()
+    await asyncio.wait_for(hook, 20)
+
+
 async def test_no_hook_runs_when_there_is_no_grace_period(tmp_path: Path) -> None:
     runner = PodRunner(PlayedNode(DataDir(tmp_path)).node(), pod(lifecycle=HOOK))
     runner._containers.update("c", run=ContainerRun(0))

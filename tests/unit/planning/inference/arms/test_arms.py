@@ -37,6 +37,7 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
     [
         {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 1},
         {"replicas": 2, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 2},
+        {"replicas": 1, "readyReplicas": 1, "observedGeneration": 2},
     ],
 )
 def test_a_candidate_is_not_proven_when_its_replicas_may_have_an_edited_template(status: Object) -> None:
@@ -48,11 +49,28 @@ def test_a_candidate_is_not_proven_when_its_replicas_may_have_an_edited_template
     world.accept()
     (arm,) = _read(world)
     assert (arm.serving, arm.rollout_problem and arm.rollout_problem.reason) == ("", "ReplicasNotReady")
-    deployment["status"] = {**status, "replicas": 1, "observedGeneration": 2}
+    deployment["status"] = {**status, "replicas": 1, "updatedReplicas": 1, "observedGeneration": 2}
     (arm,) = _read(world)
     assert (arm.serving, arm.rollout_problem) == (deployment["metadata"]["name"], None)
     world.plan()
     deployment["metadata"]["generation"] = 3  # it is scaled
+    (arm,) = _read(world)
+    assert arm.serving == deployment["metadata"]["name"]
+
+
+def test_a_candidate_is_not_proven_while_its_template_is_edited() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.plan()
+    (deployment,) = world.deployments.values()
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    rendered = container["image"]
+    container["image"] = "other:1"
+    ready = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
+    deployment["status"] = {**ready, "observedGeneration": deployment["metadata"].get("generation", 0)}
+    world.accept()
+    (arm,) = _read(world)
+    assert (arm.serving, arm.rollout_problem and arm.rollout_problem.reason) == ("", "TemplateEdited")
+    container["image"] = rendered
     (arm,) = _read(world)
     assert arm.serving == deployment["metadata"]["name"]
 

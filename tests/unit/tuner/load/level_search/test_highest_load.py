@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
-from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential, steady_service
+from tests.reference.queueing import BatchingTarget, Pipeline, QueueingTarget, exponential, steady_service
 from tuner.load.level_search import highest_load, messages
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.level_search.verdicts import level_verdicts
@@ -23,6 +23,9 @@ from tuner.settings import LoadSettings
 SETTINGS = LoadSettings()
 MOST_SECONDS = 60.0
 """Limit of a search with the default windows."""
+
+
+NO_ERRORS = Constraint(metric="errorRate", at_most="1%")
 
 
 def p99(at_most: str) -> Constraint:
@@ -307,6 +310,38 @@ def test_load_settles_for_the_duration_of_an_answer_when_the_rate_changes(
     assert warmups[0] == 1
     assert all(2.0 < each < 2.2 if mode == "open" else each == 0.25 for each in warmups[1:])
     assert len(warmups) > 2
+
+
+def piped(load: Load, seconds: float, *constraints: Constraint, stop_below: float | None = None) -> Finished:
+    """Search for the highest load of a pipeline that is empty at first."""
+    state = highest_load.begin(load, constraints, SETTINGS, stop_below)
+    target, parts = Pipeline(seconds), list[Samples]()
+    while isinstance(step := highest_load.next_step(state), MeasureLevel):
+        if step.warmup:
+            target.run(load.mode, step.level, step.warmup)
+        samples = target.run(load.mode, step.level, step.seconds)
+        parts = [*parts, samples] if step.extends else [samples]
+        window = window_summary.summary(joined(parts), constraints, SETTINGS)
+        state = highest_load.after(state, window, extends=step.extends)
+    return step
+
+
+@pytest.mark.parametrize("levels", [[], ["5", "20"]])
+@pytest.mark.parametrize("stop_below", [None, 10.0])
+def test_first_rate_is_measured_again_when_answers_take_longer_than_its_warm_up(
+    levels: list[str], stop_below: float | None
+) -> None:
+    load = Load(mode="open", levels=levels, max_level="" if levels else "40")
+    end = piped(load, 8.0, stop_below=None if levels else stop_below)
+    assert (end.reason, end.result.meets) == ("Measured", "Yes")
+    assert end.result.throughput.value > 10
+
+
+@pytest.mark.parametrize("levels", [[], ["1"]])
+def test_load_without_an_answer_is_held_until_requests_would_fail(levels: list[str]) -> None:
+    end = piped(Load(levels=levels, max_level="" if levels else "1"), 20.0, NO_ERRORS)
+    assert (end.reason, end.result.errors) == ("Measured", 0)
+    assert end.result.throughput.value > 0
 
 
 def open_window(due: np.ndarray, latency: np.ndarray | float) -> Samples:
