@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.policy.idle import FIRST, STEP
+from autoscaler.policy.idle import BIN_RATIO, SHORTEST_IDLE
 from autoscaler.policy.sizer import Sizer
 from autoscaler.state import backfill
 from autoscaler.state.backfill import STEP_SECONDS, warmed
@@ -60,7 +60,7 @@ def test_a_silence_of_the_past_has_its_length_though_steps_are_coarse(minutes: i
     rates = {END - i * STEP_SECONDS: (1 / STEP_SECONDS if i % every == 0 else 0.0) for i in range(count)}
     counts = warmed(CONFIG, rates)["idle"]["counts"]
     most = counts.index(max(counts))
-    assert FIRST * STEP**most <= minutes * 60 < FIRST * STEP ** (most + 1)
+    assert SHORTEST_IDLE * BIN_RATIO**most <= minutes * 60 < SHORTEST_IDLE * BIN_RATIO ** (most + 1)
 
 
 def test_busy_past_load_has_no_silence() -> None:
