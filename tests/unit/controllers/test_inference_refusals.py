@@ -16,7 +16,7 @@ from serving.resources.kinds import Kind
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
 from tests.rig.control_plane.convergence import until
-from tests.unit.controllers.test_inference_statuses import QUICK, TWO, ControllerRig, controlled
+from tests.unit.controllers.test_inference_statuses import QUICK, TWO, ControllerRig, controlled, node
 
 OFTEN = dataclasses.replace(QUICK, backoff_base_seconds=0.001, backoff_cap_seconds=0.05)
 QUOTA = "exceeded quota: objects, requested: 1, used: 4, limited: 4"
@@ -217,7 +217,7 @@ async def test_orphaned_children_serve_on_when_their_inference_is_created_again(
 async def test_orphans_are_not_adopted_by_an_inference_that_is_deleted_while_nodes_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with controlled(OFTEN, predictor("stable", "digits-v1"), nodes=[]) as rig:
+    async with controlled(OFTEN, predictor("stable", "digits-v1"), nodes=[node("containerd://2.1.0")]) as rig:
         await until(lambda: rig.ready[0] == "True")
         reading, go_on, read = asyncio.Event(), asyncio.Event(), VersionReader.read
 

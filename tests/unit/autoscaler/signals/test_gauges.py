@@ -321,7 +321,7 @@ async def test_last_values_stay_while_a_metric_is_slow_and_its_others_are_read_m
             await release.wait()
         return now[0]
 
-    monkeypatch.setattr(prometheus, "instant", instant)
+    monkeypatch.setattr(prometheus, "query_instant", instant)
     metrics = [Metric(name, "PromQL", 5.0, query=name, server="http://p") for name in ("a", "b")]
     read, key = Gauges(FakeKube().client("test")), Key("n", "a")
     requests = {key: Request(metrics, [])}

@@ -14,7 +14,7 @@ from serving.router.envoy.counts.token_counts import PAIRS
 
 SOURCE = Path(module.__file__).parent
 PROGRAM = Path(__file__).parents[3] / "native" / "envoy_module" / "hurried.c"
-FILES = ("accounting", "backend", "json", "table", "text")
+FILES = ("token_accounting", "backend", "json", "table", "text")
 CLUSTER = "default/chat-a/8080"
 READINGS = 100_000
 OLDEST_SECONDS = 10.0

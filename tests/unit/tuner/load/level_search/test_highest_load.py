@@ -331,7 +331,7 @@ def piped(load: Load, seconds: float, *constraints: Constraint, stop_below: floa
 def test_first_rate_is_measured_again_when_answers_take_longer_than_its_warm_up(
     levels: list[str], stop_below: float | None
 ) -> None:
-    load = Load(mode="open", levels=levels, max_level="" if levels else "40")
+    load = Load(mode="open", levels=levels, max_level=None if levels else "40")
     end = piped(load, 8.0, stop_below=None if levels else stop_below)
     assert (end.reason, end.result.meets) == ("Measured", "Yes")
     assert end.result.throughput.value > 10
@@ -339,7 +339,7 @@ def test_first_rate_is_measured_again_when_answers_take_longer_than_its_warm_up(
 
 @pytest.mark.parametrize("levels", [[], ["1"]])
 def test_load_without_an_answer_is_held_until_requests_would_fail(levels: list[str]) -> None:
-    end = piped(Load(levels=levels, max_level="" if levels else "1"), 20.0, NO_ERRORS)
+    end = piped(Load(levels=levels, max_level=None if levels else "1"), 20.0, NO_ERRORS)
     assert (end.reason, end.result.errors) == ("Measured", 0)
     assert end.result.throughput.value > 0
 
