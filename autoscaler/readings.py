@@ -96,7 +96,7 @@ class Readings:
             if not state.config.metrics:
                 continue
             target = targets.get(key)
-            counted = target is not None and self._tokens.waiting(target) is not None
+            counted = target is not None and self._tokens.waiting_tokens(target) is not None
             types = gauges.TYPES - gauges.TOKEN_TYPES if counted else gauges.TYPES
             metrics = [metric for metric in state.config.metrics if metric.type in types]
             if metrics:
@@ -146,7 +146,7 @@ class Readings:
             self._load(autoscaler, now, moment) if target.is_ours or self.held(autoscaler) else None,
             values | self._waiting_tokens(name, state),
             self._percentiles(name, state, moment),
-            self._tokens.load(name, replicas.ready) or self._gauges.engine_load(key),
+            self._tokens.engine_load(name, replicas.ready) or self._gauges.engine_load(key),
         )
 
     def sources(self, key: Key, target: ScaleTarget, moment: float) -> list[Health]:
@@ -163,7 +163,7 @@ class Readings:
 
     def _waiting_tokens(self, name: ScaleTargetName, state: TargetState) -> dict[str, float]:
         """Return the waiting tokens that gateways count, by metric."""
-        waiting = self._tokens.waiting(name)
+        waiting = self._tokens.waiting_tokens(name)
         metrics = [metric for metric in state.config.metrics if metric.type == "TokenQueueDepth"]
         return {} if waiting is None else {metric.name: waiting for metric in metrics}
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoscaler.decision import MetricNeed
-from autoscaler.observation import MOST_WORK, Load, Observation, Replicas
+from autoscaler.observation import MOST_WORK, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
 from autoscaler.policy.latency import LatencyTargets
 from autoscaler.policy.tokens import TokenRates
@@ -22,7 +22,7 @@ BY_CAPACITY = frozenset({"QPS", "Concurrency"})
 """Types that are sized by the capacity of a replica when they have no target."""
 
 
-class MetricNeeds:
+class MetricSizer:
     """The metrics of one target, with their learned state."""
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -31,13 +31,9 @@ class MetricNeeds:
         self.tokens = TokenRates(config.metrics)
 
     @property
-    def are_complete(self) -> bool:
+    def are_sufficient(self) -> bool:
         """Whether the metrics suffice; otherwise the capacity of a replica sizes the target too."""
         return all(m.target_value is not None and m.type != "Latency" for m in self._metrics)
-
-    def observe(self, load: Load, ready: int) -> None:
-        """Observe a reading of the load, while `ready` replicas served."""
-        self.latency.take(load, ready)
 
     def learn(self, observation: Observation) -> None:
         """Learn from the measured percentiles and engine metrics."""
@@ -54,7 +50,7 @@ class MetricNeeds:
         """
         replicas = observation.replicas
         return [
-            *metric_needs(self._metrics, observation.gauges, replicas, rate, latency),
+            *needs_without_learning(self._metrics, observation.gauges, replicas, rate, latency),
             *self.latency.metric_needs(rate, replicas),
             *self.tokens.metric_needs(observation.engines, rate, replicas),
         ]
@@ -74,7 +70,7 @@ class MetricNeeds:
         self.tokens.restore(state["tokens"])
 
 
-def metric_needs(
+def needs_without_learning(
     metrics: Sequence[Metric], gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
 ) -> list[MetricNeed]:
     """Return the needs of the metrics with a target and without learned state.
@@ -98,12 +94,14 @@ def _metric_need(
 ) -> MetricNeed:
     target_value = metric.target_value or 1.0
     if metric.type == "QPS":
-        return _of(metric, rate / target_value, f"{rate:.3g} requests/s at {target_value:g} each", rate)
+        return _rounded_need(
+            metric, rate / target_value, f"{rate:.3g} requests/s at {target_value:g} each", rate
+        )
     if metric.type == "Concurrency":
         if latency <= 0:
             return MetricNeed(metric.name, None, "the latency is not known yet")
         busy = rate * latency
-        return _of(
+        return _rounded_need(
             metric, busy / target_value, f"{busy:.3g} requests in flight at {target_value:g} each", busy
         )
     value = gauges.get(metric.name)
@@ -113,12 +111,14 @@ def _metric_need(
     if metric.type == "Utilization":
         ratio = 100 * value / target_value
         ratio = 1.0 if abs(ratio - 1) <= TOLERANCE else min(ratio, MOST_GROWTH)
-        return _of(metric, ready * ratio, f"{100 * value:.3g} % used, {target_value:g} % wanted", 100 * value)
+        return _rounded_need(
+            metric, ready * ratio, f"{100 * value:.3g} % used, {target_value:g} % wanted", 100 * value
+        )
     count = value / target_value
     if metric.type == "TokenQueueDepth":
         count = min(count, MOST_GROWTH * ready)
-    return _of(metric, count, f"{value:.3g} at {target_value:g} each", value)
+    return _rounded_need(metric, count, f"{value:.3g} at {target_value:g} each", value)
 
 
-def _of(metric: Metric, count: float, message: str, value: float) -> MetricNeed:
+def _rounded_need(metric: Metric, count: float, message: str, value: float) -> MetricNeed:
     return MetricNeed(metric.name, math.ceil(min(count, MOST_WORK) - 1e-9), message, value)

@@ -7,13 +7,13 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
 from autoscaler.policy.need import Need
 
-START_STARTS = 2.0
+GRACE_STARTUPS = 2.0
 """Start-up times for which the first replica may start after its last waiting request has gone."""
 
 
 def idle_need(
     need: Need,
-    held: int,
+    stabilized: int,
     replicas: Replicas,
     idle: IdleTimes,
     config: PolicyConfig,
@@ -25,26 +25,28 @@ def idle_need(
 
     Args:
         need: of the load and the metrics.
-        held: replicas that stabilization keeps.
+        stabilized: replicas that stabilization keeps.
         replicas: current replicas of the target.
         idle: the learned idle times.
         config: of the policy.
         now: Unix seconds.
         startup: seconds that a start is expected to take.
     """
-    seconds = config.zero.idle
+    idle_limit = config.zero.idle
     if replicas.desired > 0:
-        quiet = now - idle.last
-        if replicas.ready == 0 and quiet < START_STARTS * startup:
-            keeps = True  # clients that gave up ask again: a start that is abandoned each time never ends
+        idle_seconds = now - idle.last
+        if replicas.ready == 0 and idle_seconds < GRACE_STARTUPS * startup:
+            is_kept = True  # clients that gave up ask again: a start that is abandoned each time never ends
         else:
-            keeps = quiet < seconds if seconds is not None else idle.keeps(now, startup, config.risk)
-        if keeps:
-            kept = max(min(need.replicas, held), 1)
+            is_kept = (
+                idle_seconds < idle_limit if idle_limit is not None else idle.keeps(now, startup, config.risk)
+            )
+        if is_kept:
+            count = max(min(need.replicas, stabilized), 1)
             message = "a request is likely enough to keep a replica"
-            return replace(need, replicas=kept, reason="KeepAlive", message=message)
-        return replace(need, replicas=0, reason="Idle", message=f"no request for {quiet:.0f} s")
-    may_prewarm = config.zero.prewarm and config.prediction != "Disabled" and seconds is None
+            return replace(need, replicas=count, reason="KeepAlive", message=message)
+        return replace(need, replicas=0, reason="Idle", message=f"no request for {idle_seconds:.0f} s")
+    may_prewarm = config.zero.prewarm and config.prediction != "Disabled" and idle_limit is None
     if may_prewarm and idle.prewarms(now, startup, config.risk):
         return replace(need, replicas=1, reason="Prewarm", message="a request is likely soon")
     return replace(need, replicas=0, reason="Idle", message="no request")

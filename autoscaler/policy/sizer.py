@@ -12,7 +12,7 @@ from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
-from autoscaler.policy.metric_needs import MetricNeeds
+from autoscaler.policy.metric_needs import MetricSizer
 from autoscaler.policy.need import Need
 from autoscaler.policy.pace import PaceLimit
 from autoscaler.policy.queueing import slots
@@ -81,7 +81,7 @@ class Sizer:
         self.capacity = CapacityEstimate(config.capacity)
         self.startup = StartupTimes()
         self.idle = IdleTimes()
-        self.metric_needs = MetricNeeds(config)
+        self._metric_sizer = MetricSizer(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100, config.zone)
         self._risk_factor = 1.0
@@ -103,7 +103,7 @@ class Sizer:
         self.startup.learn(replicas.started, replicas.failed)
         if observation.load is not None and observation.load.seconds > 0:
             self._observe(observation.load, replicas.ready, now)
-        self.metric_needs.learn(observation)
+        self._metric_sizer.learn(observation)
         bounds = bounds_at(self.config.schedules, self.config.min_replicas, self.config.max_replicas, now)
         startup = self.startup.expected(replicas.starting, now)
         if replicas.ready > 0:
@@ -170,10 +170,10 @@ class Sizer:
     def _with_metrics(self, observation: Observation, need: Need) -> Need:
         """Return the need raised to that of the metrics with a target."""
         rate = max(need.band.upper, self.forecaster.last)
-        by_target_value = self.metric_needs.by_target_value(observation, rate, self.capacity.best)
-        by_capacity = self.metric_needs.by_capacity(need.replicas, need.message, self.forecaster.last)
+        by_target_value = self._metric_sizer.by_target_value(observation, rate, self.capacity.best)
+        by_capacity = self._metric_sizer.by_capacity(need.replicas, need.message, self.forecaster.last)
         has_needs = all(metric_need.needed is not None for metric_need in by_target_value)
-        if by_target_value and has_needs and self.metric_needs.are_complete:
+        if by_target_value and has_needs and self._metric_sizer.are_sufficient:
             need = replace(need, replicas=0, lasting=0)  # each metric has a target: capacity decides nothing
         for metric_need in by_target_value:
             # A metric without a value removes no replica.
@@ -200,7 +200,7 @@ class Sizer:
             self.idle.shift(load.start - self._read_at)
             self._stabilization.clock_jumped()
         self._load, self._read_at = load, load.end
-        self.metric_needs.observe(load, ready)
+        self._metric_sizer.latency.take(load, ready)
         if ready != self._ready or now < self._ready_since:
             self._ready, self._ready_since = ready, now
         if load.arrivals > 0:
@@ -242,7 +242,7 @@ class Sizer:
             extra = max(extra, min(replicas.desired - for_load, most_extra))
         self._catching_up.add(now, math.ceil(for_load + extra - TOLERANCE))
         # Ready replicas and requests are counted at different moments: the backlog lasts for some readings.
-        count = max(self._catching_up.since(now, CATCH_UP_SECONDS), base)
+        count = max(self._catching_up.maximum(now, CATCH_UP_SECONDS), base)
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
@@ -303,7 +303,7 @@ class Sizer:
         has a value, and otherwise for the current count. A held request at zero gets a replica.
         """
         now, desired = observation.now, observation.replicas.desired
-        by_target_value = self.metric_needs.by_target_value(observation, 0.0, 0.0)
+        by_target_value = self._metric_sizer.by_target_value(observation, 0.0, 0.0)
         metric_needs = [need for need in by_target_value if need.metric in observation.gauges]
         if (
             metric_needs
@@ -358,7 +358,7 @@ class Sizer:
             "startup": self.startup.state(),
             "idle": self.idle.state(),
             "forecast": self.forecaster.state(),
-            "metrics": self.metric_needs.state(),
+            "metrics": self._metric_sizer.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -368,7 +368,7 @@ class Sizer:
         self.idle.restore(state["idle"])
         self.forecaster.restore(state["forecast"])
         if "metrics" in state:  # absent in older states
-            self.metric_needs.restore(state["metrics"])
+            self._metric_sizer.restore(state["metrics"])
 
 
 def _plausible(observation: Observation) -> Observation:

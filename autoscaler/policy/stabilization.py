@@ -53,16 +53,16 @@ class Stabilization:
         self._add(now, desired, lasting)
         window = self._window(startup)
         if self._seconds is not None:
-            return self._needs.since(now, window)
-        needed = self._needs.since(now, window)
+            return self._needs.maximum(now, window)
+        needed = self._needs.maximum(now, window)
         if desired - needed >= min(math.ceil(DEAD_BAND * needed), MOST_BAND):
             return needed
-        return max(needed, min(self._needs.since(now, SLOW_WINDOWS * window), desired))
+        return max(needed, min(self._needs.maximum(now, SLOW_WINDOWS * window), desired))
 
     def keep_without_load(self, now: float, desired: int, needed: int, startup: float) -> int:
         """Add a need of metrics while the load is unknown, and return the replicas to keep."""
         self._add(now, desired, needed)
-        return self._needs.since(now, self._window(startup))
+        return self._needs.maximum(now, self._window(startup))
 
     def lasting_rise(self, now: float, desired: int, count: int) -> int:
         """Add a needed count, and return the count that was needed throughout the window of a rise.
@@ -74,7 +74,7 @@ class Stabilization:
         self._negated_counts.add(now, -count)
         if not count > desired > 0:
             return count
-        return max(-self._negated_counts.since(now, self._rise_seconds), desired)
+        return max(-self._negated_counts.maximum(now, self._rise_seconds), desired)
 
     def _window(self, startup: float) -> float:
         """Return the seconds for which a need is held."""
@@ -84,7 +84,7 @@ class Stabilization:
         if desired == 0:
             # Earlier needs keep replicas, and there are none to keep: a request starts what it needs itself.
             self._needs = WindowMaximum(MOST_HELD)
-        if self._clock_jumped or self._needs.knows_none(now):
+        if self._clock_jumped or self._needs.is_empty(now):
             # The controller has just started, or the clock jumped: the existing count is a current need.
             self._needs.add(now, desired)
             self._negated_counts.add(now, -desired)

@@ -14,15 +14,15 @@ from autoscaler.decision import MetricNeed
 from autoscaler.observation import EngineLoad, Load, Replicas
 from autoscaler.policy.config import Metric
 
-FULL_CACHE = 0.9
+SATURATED_CACHE = 0.9
 """KV cache utilisation from which an engine counts as saturated: vLLM preempts requests soon after."""
-WAITING = 1.0
+SATURATED_WAITING = 1.0
 """Waiting requests per replica from which an engine counts as saturated."""
 SATURATED_GAIN = 0.3
 """Weight of one saturated reading: three readings outweigh the earlier estimate."""
-ROOM = 1.25
+HEADROOM = 1.25
 """Ratio to the highest rate of a replica without saturation: the capacity is assumed a quarter beyond it."""
-MEMORY = 600.0
+DECAY_SECONDS = 600.0
 """Seconds after which a request's tokens weigh 1/e in the mean: prompts change with the time of the day."""
 LEAST_REQUESTS = 10.0
 """Answers from which their mean number of tokens is reliable."""
@@ -39,18 +39,18 @@ class TokenRates:
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self.metrics = [metric for metric in metrics if metric.type == "TokensPerSecond"]
-        self._most = 0.0
+        self._unsaturated_rate = 0.0
         """Highest tokens per second of one replica without saturation."""
-        self._limit = math.inf
+        self._saturated_rate = math.inf
         """Tokens per second of a saturated replica."""
         self._tokens = self._requests = 0.0
         """Tokens and number of recent answers, weighted by age."""
-        self._replicas, self._was_full = 0, False
+        self._replicas, self._was_saturated = 0, False
 
     @property
     def capacity(self) -> float | None:
         """Return the highest tokens per second of one replica; None while unknown."""
-        rate = self._most * ROOM if math.isinf(self._limit) else self._limit
+        rate = self._unsaturated_rate * HEADROOM if math.isinf(self._saturated_rate) else self._saturated_rate
         return rate if rate > 0 else None
 
     @property
@@ -61,25 +61,29 @@ class TokenRates:
     def learn(self, engines: EngineLoad | None, load: Load | None) -> None:
         """Learn from engine metrics, and the load that gateways counted meanwhile."""
         if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):
-            self._was_full = False
+            self._was_saturated = False
             return
         if load is not None and load.seconds > 0 and load.finished > 0:
-            kept = math.exp(-load.seconds / MEMORY)
-            self._tokens = self._tokens * kept + engines.tokens * load.seconds
-            self._requests = self._requests * kept + load.finished
-        each = engines.tokens / engines.replicas
-        is_full = engines.waiting >= WAITING * engines.replicas or engines.cache >= FULL_CACHE
+            decay = math.exp(-load.seconds / DECAY_SECONDS)
+            self._tokens = self._tokens * decay + engines.tokens * load.seconds
+            self._requests = self._requests * decay + load.finished
+        rate_per_replica = engines.tokens / engines.replicas
+        is_saturated = (
+            engines.waiting >= SATURATED_WAITING * engines.replicas or engines.cache >= SATURATED_CACHE
+        )
         is_same, self._replicas = engines.replicas == self._replicas, engines.replicas
-        if is_full and self._was_full and is_same and each >= LEAST_TOKENS:
+        if is_saturated and self._was_saturated and is_same and rate_per_replica >= LEAST_TOKENS:
             # A replica that was saturated for a part of the reading shows less than its highest rate.
-            self._limit = (
-                each if math.isinf(self._limit) else self._limit + SATURATED_GAIN * (each - self._limit)
+            self._saturated_rate = (
+                rate_per_replica
+                if math.isinf(self._saturated_rate)
+                else self._saturated_rate + SATURATED_GAIN * (rate_per_replica - self._saturated_rate)
             )
-        elif not is_full and each >= LEAST_TOKENS:
-            self._most = max(self._most, each)
-            if each > self._limit:
-                self._limit = each * ROOM
-        self._was_full = is_full and is_same
+        elif not is_saturated and rate_per_replica >= LEAST_TOKENS:
+            self._unsaturated_rate = max(self._unsaturated_rate, rate_per_replica)
+            if rate_per_replica > self._saturated_rate:
+                self._saturated_rate = rate_per_replica * HEADROOM
+        self._was_saturated = is_saturated and is_same
 
     def metric_needs(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[MetricNeed]:
         """Return the needs of the metrics at `rate` requests per second."""
@@ -90,27 +94,34 @@ class TokenRates:
     ) -> MetricNeed:
         if engines is None or not _is_plausible(engines):
             return MetricNeed(metric.name, None, "not measured")
-        each = metric.target_value or self.capacity
-        if each is None:
+        target_rate = metric.target_value or self.capacity
+        if target_rate is None:
             return MetricNeed(metric.name, None, "what one replica can do is not known yet", engines.tokens)
-        size = self.per_request
-        work = max(engines.tokens, rate * size if size is not None else 0.0)
-        count = max(math.ceil(work / each - TOLERANCE), 0)
-        waits = engines.waiting >= WAITING * max(engines.replicas, 1)
-        if size is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
+        per_request = self.per_request
+        work = max(engines.tokens, rate * per_request if per_request is not None else 0.0)
+        count = max(math.ceil(work / target_rate - TOLERANCE), 0)
+        waits = engines.waiting >= SATURATED_WAITING * max(engines.replicas, 1)
+        if per_request is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
             # The arriving tokens are unknown: add one replica at a time while requests wait.
             count = max(count, replicas.ready + 1)
-        return MetricNeed(metric.name, count, f"{work:.3g} tokens/s at {each:.3g} each", engines.tokens)
+        return MetricNeed(
+            metric.name, count, f"{work:.3g} tokens/s at {target_rate:.3g} each", engines.tokens
+        )
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
-        limit = None if math.isinf(self._limit) else self._limit
-        return {"most": self._most, "limit": limit, "tokens": self._tokens, "requests": self._requests}
+        limit = None if math.isinf(self._saturated_rate) else self._saturated_rate
+        return {
+            "most": self._unsaturated_rate,
+            "limit": limit,
+            "tokens": self._tokens,
+            "requests": self._requests,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a result of `state`."""
-        self._most = float(state["most"])
-        self._limit = math.inf if state["limit"] is None else float(state["limit"])
+        self._unsaturated_rate = float(state["most"])
+        self._saturated_rate = math.inf if state["limit"] is None else float(state["limit"])
         self._tokens, self._requests = float(state["tokens"]), float(state["requests"])
 
 

@@ -5,10 +5,10 @@ from collections import deque
 
 
 class WindowMaximum:
-    """Values with their times; values older than `most` seconds are discarded."""
+    """Values with their times; values older than `longest` seconds are discarded."""
 
-    def __init__(self, most: float) -> None:
-        self._most = most
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
         self._values: deque[tuple[float, int]] = deque()
         """Times and values in falling order: a value removes the smaller values before it."""
 
@@ -19,14 +19,14 @@ class WindowMaximum:
         while self._values and self._values[-1][1] <= value:
             self._values.pop()
         self._values.append((time, value))
-        while self._values[0][0] < time - self._most:
+        while self._values[0][0] < time - self._longest:
             self._values.popleft()
 
-    def knows_none(self, now: float) -> bool:
+    def is_empty(self, now: float) -> bool:
         """Return whether no value is known at `now`: none was added, or the clock was set back since."""
         return not self._values or now < self._values[-1][0]
 
-    def since(self, now: float, seconds: float) -> int:
+    def maximum(self, now: float, seconds: float) -> int:
         """Return the largest value of the last `seconds`; 0 without one."""
         first = bisect_left(self._values, now - seconds, key=lambda entry: entry[0])
         return self._values[first][1] if first < len(self._values) else 0

@@ -11,12 +11,10 @@ _TEMPLATES: Final = documents.environment("autoscaler.report", "page_files")
 
 def render(report: SimulationReport) -> str:
     """Return the page."""
-    mine = report.row(report.main)
     return documents.render(
         _TEMPLATES,
         as_json(report),
         report=report,
-        mine=mine,
         words=sentences.of(report),
         facts=_facts(report),
         load=plots.load(report),

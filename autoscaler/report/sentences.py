@@ -39,48 +39,48 @@ def _headline(report: SimulationReport) -> str:
 
 
 def _compared(report: SimulationReport) -> list[str]:
-    mine = report.row(report.main)
+    main_row = report.row(report.main)
     others = [row for row in report.rows if not row.ours and row.name != PERFECT_KNOWLEDGE]
     if not others:
         return []
-    return [_cheapest(mine, others), _safest(mine, others), _beaten(mine, others)]
+    return [_cheapest(main_row, others), _safest(main_row, others), _beaten(main_row, others)]
 
 
-def _cheapest(mine: PolicyRow, others: list[PolicyRow]) -> str:
+def _cheapest(main_row: PolicyRow, others: list[PolicyRow]) -> str:
     """Return the sentence about the cheapest policy with no more violations."""
-    safe = [row for row in others if row.violations <= mine.violations]
+    safe = [row for row in others if row.violations <= main_row.violations]
     if not safe:
-        return f"No other policy had as few violations as {mine.name}."
+        return f"No other policy had as few violations as {main_row.name}."
     best = min(safe, key=lambda row: row.replica_hours)
-    return f"Of those with no more violations, the cheapest is {best.name}: {_cost(best, mine)}."
+    return f"Of those with no more violations, the cheapest is {best.name}: {_cost(best, main_row)}."
 
 
-def _safest(mine: PolicyRow, others: list[PolicyRow]) -> str:
+def _safest(main_row: PolicyRow, others: list[PolicyRow]) -> str:
     """Return the sentence about the policy with the fewest violations at no more cost."""
-    cheap = [row for row in others if row.replica_hours <= mine.replica_hours * (1 + _SAME_COST)]
+    cheap = [row for row in others if row.replica_hours <= main_row.replica_hours * (1 + _SAME_COST)]
     if not cheap:
-        return f"No other policy was as cheap as {mine.name}."
+        return f"No other policy was as cheap as {main_row.name}."
     best = min(cheap, key=lambda row: row.violations)
     return (
         f"Of those that cost no more, {best.name} has the fewest violations: {percent(best.violations)},"
-        f" against {percent(mine.violations)}."
+        f" against {percent(main_row.violations)}."
     )
 
 
-def _beaten(mine: PolicyRow, others: list[PolicyRow]) -> str:
+def _beaten(main_row: PolicyRow, others: list[PolicyRow]) -> str:
     better = [
         row.name
         for row in others
-        if row.violations < mine.violations and row.replica_hours < mine.replica_hours
+        if row.violations < main_row.violations and row.replica_hours < main_row.replica_hours
     ]
     if not better:
-        return f"None of {len(others)} is better than {mine.name} in both."
+        return f"None of {len(others)} is better than {main_row.name} in both."
     verb = "is" if len(better) == 1 else "are"
-    return f"{figures.listed(better)} {verb} better than {mine.name} in both."
+    return f"{figures.listed(better)} {verb} better than {main_row.name} in both."
 
 
-def _cost(row: PolicyRow, mine: PolicyRow) -> str:
-    share = row.replica_hours / max(mine.replica_hours, 1e-9) - 1
+def _cost(row: PolicyRow, main_row: PolicyRow) -> str:
+    share = row.replica_hours / max(main_row.replica_hours, 1e-9) - 1
     if abs(share) < _SAME_COST:
         return "it costs the same"
     return f"it costs {figures.percent(abs(share))} {'more' if share > 0 else 'less'}"

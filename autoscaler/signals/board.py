@@ -20,13 +20,13 @@ MOST_RATE = 1e6
 """Requests per second of one target at one gateway: ten times what an Envoy of many cores forwards."""
 MOST_IN_FLIGHT = 1e6
 """Requests in flight of one target at one gateway: ten times the gateway's limit on many cores."""
-RESTARTED = 1.0
+START_TIME_TOLERANCE = 1.0
 """Seconds by which another Envoy's start time differs; that of one Envoy is computed and varies."""
-UNLIKE = 0.5
+CLOCK_TOLERANCE_SHARE = 0.5
 """Share of the elapsed time by which the difference of two readings' times may deviate; clocks are set."""
-SLACK = 2.0
+CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds of the same deviation: a page may be a second older than the time of its scrape."""
-LATEST = 1e11
+MAX_UNIX_SECONDS = 1e11
 """Unix seconds, in three thousand years; a later value is not a time."""
 QUIET_SECONDS = 15.0
 """Seconds without a new reading before the status reports it; a restart of Envoy takes less."""
@@ -46,7 +46,7 @@ class Reading:
     counts: Mapping[ScaleTargetName, Counts]
     buckets: Mapping[ScaleTargetName, Mapping[float, float]] = field(default_factory=dict)
     """Cumulative answers by the upper bound of their duration in seconds."""
-    timed: AbstractSet[ScaleTargetName] = frozenset()
+    timed_targets: AbstractSet[ScaleTargetName] = frozenset()
     """Targets whose `buckets` were read; a target without answers has none."""
     tokens: Mapping[ScaleTargetName, Tokens] = field(default_factory=dict)
     """Token counts of language models."""
@@ -79,7 +79,7 @@ class _Gateway:
     accepted_at: float = 0.0
     """Monotonic seconds of the last accepted reading."""
     rejection: Rejection | None = None
-    deltas: dict[ScaleTargetName, Counts] = field(default_factory=dict)
+    rates: dict[ScaleTargetName, Counts] = field(default_factory=dict)
     """Rates of the last accepted reading, per second."""
 
 
@@ -88,7 +88,7 @@ class _Sums:
     """Counts of one target since its load was taken."""
 
     since: float
-    """Seconds of `Board._covered` at the beginning of the first reading with requests."""
+    """Seconds of `Board._total_seconds` at the beginning of the first reading with requests."""
     arrivals: float = 0.0
     finished: float = 0.0
     errors: float = 0.0
@@ -120,12 +120,12 @@ def is_restarted(before: Reading, reading: Reading) -> bool:
     A later start time alone does not say so: it is computed from the time of boot, which moves when the clock
     is set, and a gateway that was restarted computes it again for the Envoy that went on.
     """
-    is_other_time = abs(reading.started - before.started) > RESTARTED
-    return is_other_time and reading.started > before.read_at - RESTARTED
+    is_other_time = abs(reading.started - before.started) > START_TIME_TOLERANCE
+    return is_other_time and reading.started > before.read_at - START_TIME_TOLERANCE
 
 
 def _malformed(reading: Reading) -> Rejection | None:
-    if not (0 < reading.read_at < LATEST and 0 <= reading.started < LATEST):
+    if not (0 < reading.read_at < MAX_UNIX_SECONDS and 0 <= reading.started < MAX_UNIX_SECONDS):
         return Rejection("its page does not say when it was read")
     for target, counts in reading.counts.items():
         if not all(0 <= value < math.inf for value in counts):
@@ -171,13 +171,20 @@ def increases(
 def span(before: Reading, reading: Reading, elapsed: float) -> float:
     """Return the seconds between two readings: by the gateway's clock, or by ours if that was set."""
     reported = reading.read_at - before.read_at
-    return reported if abs(reported - elapsed) <= SLACK + UNLIKE * elapsed else max(elapsed, 0.1)
+    return (
+        reported
+        if abs(reported - elapsed) <= CLOCK_TOLERANCE_SECONDS + CLOCK_TOLERANCE_SHARE * elapsed
+        else max(elapsed, 0.1)
+    )
 
 
-def _accepted_increases(
+def _take_reading(
     gateway: _Gateway, reading: Reading | None, now: float, targets: AbstractSet[ScaleTargetName]
 ) -> tuple[float, dict[ScaleTargetName, Counts]] | None:
-    """Return the span of an accepted reading in seconds and the increases in it; None for a rejected one."""
+    """Update a gateway's state by its reading; None is a page that did not answer.
+
+    Returns the seconds since the last accepted reading and the increases in them; None for a rejected one.
+    """
     if reading is None:
         gateway.rejection = _NO_PAGE
         return None
@@ -195,12 +202,12 @@ def _accepted_increases(
             if counts.in_flight and target in targets
         }
     seconds = span(before, reading, elapsed)
-    rates = increases(before, reading, targets)
-    gateway.deltas = {
+    counts_by_target = increases(before, reading, targets)
+    gateway.rates = {
         target: Counts(*(value / seconds for value in counts))._replace(in_flight=counts.in_flight)
-        for target, counts in rates.items()
+        for target, counts in counts_by_target.items()
     }
-    return seconds, rates
+    return seconds, counts_by_target
 
 
 class Board:
@@ -212,13 +219,13 @@ class Board:
         self._in_flight: dict[ScaleTargetName, float] = {}
         self._held: Mapping[ScaleTargetName, float] = {}
         self._taken: dict[ScaleTargetName, float] = {}
-        """By target, the value of `_covered` when its load was taken last."""
+        """By target, the value of `_total_seconds` when its load was taken last."""
         self._durations = DurationWindow()
-        self._covered = 0.0
+        self._total_seconds = 0.0
         """Total seconds of all readings."""
-        self._step = 0.0
+        self._last_span = 0.0
         self._end = 0.0
-        self._complete = -math.inf
+        self._last_accepted_at = -math.inf
         self.is_whole = False
         """Whether every live gateway gave an accepted reading at the last tick."""
 
@@ -243,7 +250,7 @@ class Board:
             problems: why gateways have no reading, where that is known, by name.
         """
         by_gateway = {reading.gateway: reading for reading in readings}
-        rises: list[tuple[float, float, dict[ScaleTargetName, Counts]]] = []
+        accepted_increases: list[tuple[float, float, dict[ScaleTargetName, Counts]]] = []
         for name in self._gateways.keys() - by_gateway.keys() - live:
             del self._gateways[name]
         in_flight: dict[ScaleTargetName, float] = {}
@@ -253,32 +260,32 @@ class Board:
             if gateway is None:
                 gateway = self._gateways[name] = _Gateway(accepted_at=now)
             before = gateway.before
-            accepted = _accepted_increases(gateway, by_gateway.get(name), now, targets)
+            accepted = _take_reading(gateway, by_gateway.get(name), now, targets)
             if accepted is None:
                 if name in problems and name not in by_gateway:
                     gateway.rejection = Rejection(problems[name])
                 silent.append(gateway)
                 continue
-            seconds, rates = accepted
+            seconds, counts_by_target = accepted
             if seconds > 0 and before is not None:
-                self._time(before, by_gateway[name], now)
-                rises.append((seconds, by_gateway[name].read_at, rates))
-            for target, counts in rates.items():
+                self._add_durations(before, by_gateway[name], now)
+                accepted_increases.append((seconds, by_gateway[name].read_at, counts_by_target))
+            for target, counts in counts_by_target.items():
                 if counts.in_flight:
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
         self._held = held
         self.is_whole = bool(self._gateways) and not silent
-        if rises:
-            self._add(rises, silent)
+        if accepted_increases:
+            self._add_increases(accepted_increases, silent)
             for gateway in silent:  # its last known requests stay, so that the load does not seem to fall
-                for target, counts in gateway.deltas.items():
+                for target, counts in gateway.rates.items():
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
-            self._in_flight, self._complete = in_flight, now
+            self._in_flight, self._last_accepted_at = in_flight, now
 
-    def _time(self, before: Reading, reading: Reading, now: float) -> None:
+    def _add_durations(self, before: Reading, reading: Reading, now: float) -> None:
         """Add the durations of the answers between two accepted readings of one gateway."""
         is_new = is_restarted(before, reading)
-        timed = reading.timed & before.timed
+        timed = reading.timed_targets & before.timed_targets
         self._durations.mark_read(timed, now)
         for target in timed & reading.buckets.keys():
             earlier = None if is_new else before.buckets.get(target)
@@ -290,28 +297,30 @@ class Board:
         """Return this percentile of the last minute's response times; None: none was read."""
         return self._durations.percentile(target, percent, now)
 
-    def _add(
-        self, rises: list[tuple[float, float, dict[ScaleTargetName, Counts]]], silent: list[_Gateway]
+    def _add_increases(
+        self,
+        accepted_increases: list[tuple[float, float, dict[ScaleTargetName, Counts]]],
+        silent: list[_Gateway],
     ) -> None:
         """Add the increases; longer spans are scaled down to the mean span of the other gateways."""
-        least = min(seconds for seconds, _, _ in rises)
-        usual = [seconds for seconds, _, _ in rises if seconds <= 2 * least]
+        least = min(seconds for seconds, _, _ in accepted_increases)
+        usual = [seconds for seconds, _, _ in accepted_increases if seconds <= 2 * least]
         step = sum(usual) / len(usual)
-        for seconds, _, rates in rises:
+        for seconds, _, counts_by_target in accepted_increases:
             factor = 1.0 if seconds <= 2 * least else step / seconds
-            for target, counts in rates.items():
-                self._put(target, counts, factor)
+            for target, counts in counts_by_target.items():
+                self._add_counts(target, counts, factor)
         for gateway in silent:
-            for target, counts in gateway.deltas.items():
-                self._put(target, counts, step)
-        self._step = step
-        self._covered += step
-        self._end = max(at for _, at, _ in rises)
+            for target, counts in gateway.rates.items():
+                self._add_counts(target, counts, step)
+        self._last_span = step
+        self._total_seconds += step
+        self._end = max(at for _, at, _ in accepted_increases)
 
-    def _put(self, target: ScaleTargetName, counts: Counts, factor: float) -> None:
+    def _add_counts(self, target: ScaleTargetName, counts: Counts, factor: float) -> None:
         sums = self._sums.get(target)
         if sums is None:
-            sums = self._sums[target] = _Sums(since=self._covered)
+            sums = self._sums[target] = _Sums(since=self._total_seconds)
         sums.arrivals += factor * counts.received
         sums.finished += factor * counts.answered
         sums.errors += factor * counts.errors
@@ -320,12 +329,12 @@ class Board:
 
     def take(self, target: ScaleTargetName) -> Load | None:
         """Return the load of a target since the last call; None where no reading was accepted since."""
-        taken = self._taken.get(target, self._covered - self._step)
-        seconds = self._covered - taken
+        taken = self._taken.get(target, self._total_seconds - self._last_span)
+        seconds = self._total_seconds - taken
         if seconds <= 0:
             return None
-        self._taken[target] = self._covered
-        sums = self._sums.pop(target, None) or _Sums(since=self._covered)
+        self._taken[target] = self._total_seconds
+        sums = self._sums.pop(target, None) or _Sums(since=self._total_seconds)
         held = self._held.get(target, 0.0)
         return Load(
             start=self._end - seconds,
@@ -346,7 +355,7 @@ class Board:
 
     def age(self, now: float) -> float:
         """Return the seconds since the last accepted reading; infinite before the first."""
-        return now - self._complete
+        return now - self._last_accepted_at
 
     def retain(self, targets: AbstractSet[ScaleTargetName]) -> None:
         """Remove the state of all other targets."""

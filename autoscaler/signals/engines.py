@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from serving.resources.engine import Engine, EngineMetrics
 
-OUR_NAMES = EngineMetrics(waiting_tokens=["slipway_prompt_tokens_waiting"])
+RUNTIME_METRICS = EngineMetrics(waiting_tokens=["slipway_prompt_tokens_waiting"])
 """Names of the metrics of Slipway's own runtime, beside vLLM's."""
 
 LONGEST_LINE = 8192
@@ -37,19 +37,19 @@ class EngineReading:
         return sum(known) if known else None
 
 
-class MetricNames:
-    """The names of all known engines; each belongs to one field."""
+class EnginePageParser:
+    """Parses a page by the metric names of all known engines; each name belongs to one field."""
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         """Args: engines: by name."""
-        tables = [OUR_NAMES, *(engine.metrics for engine in engines.values())]
+        tables = [RUNTIME_METRICS, *(engine.metrics for engine in engines.values())]
         self._field_of = dict(_fields(tables))
         names = "|".join(sorted({re.escape(name.partition("{")[0]) for name in self._field_of}))
         # Anchored to the names that are known, so that no other line of the page costs more than its
         # characters.
         self._sample = re.compile(rf"^({names})(\{{.*\}})? (\S+)", re.MULTILINE)
 
-    def read(self, text: str) -> EngineReading:
+    def parse(self, text: str) -> EngineReading:
         """Parse a replica's page; values that are not finite are ignored."""
         values: dict[str, float] = {}
         for sample in self._sample.finditer(text):
@@ -59,8 +59,8 @@ class MetricNames:
             for field in filter(None, map(self._field_of.get, names)):
                 value = _number(sample[3])
                 if value is not None:
-                    together = max if field == "cache" else float.__add__
-                    values[field] = together(values.get(field, 0.0), value)
+                    combine = max if field == "cache" else float.__add__
+                    values[field] = combine(values.get(field, 0.0), value)
         return EngineReading(**values)
 
 

@@ -74,7 +74,7 @@ class Gauges:
         server: base URL of the Prometheus for queries without `serverAddress`.
         known_engines: those whose pages are read, by name.
         """
-        self._names = engines.MetricNames(known_engines)
+        self._parser = engines.EnginePageParser(known_engines)
         self._kube = kube
         self._server = server
         self._known: dict[Key, _Known] = {}
@@ -229,7 +229,7 @@ class Gauges:
             page = await http_reading.get(self._replicas, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
         except errors.Unavailable:
             return None
-        return self._names.read(page.text) if page.status == 200 else None
+        return self._parser.parse(page.text) if page.status == 200 else None
 
     async def _usage(self, requests: Mapping[Key, Request]) -> dict[str, usage.NodeUsage]:
         """Return the usage of every node that answers in time."""

@@ -34,9 +34,6 @@ class Scrape(NamedTuple):
     """Why gateways' pages cannot be asked for or used, by the names of the gateways."""
 
 
-NOTHING = Scrape((), {}, frozenset())
-
-
 class Pages:
     """The pages of live gateways and of the activators beside them."""
 
@@ -81,8 +78,17 @@ class Pages:
             if page.gateway != name:
                 problems[name] = f"its page is that of gateway {page.gateway[:40]!r}"
                 continue
-            counts = page.counts, page.buckets, frozenset(timed), page.tokens
-            readings.append(Reading(name, page.read_at, page.started, *counts))
+            readings.append(
+                Reading(
+                    name,
+                    page.read_at,
+                    page.started,
+                    page.counts,
+                    buckets=page.buckets,
+                    timed_targets=frozenset(timed),
+                    tokens=page.tokens,
+                )
+            )
         for page in read[len(gateways) :]:
             if page is None:
                 continue

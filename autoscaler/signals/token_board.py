@@ -45,12 +45,12 @@ class TokenBoard:
         }
         return _Gateway(reading, rates)
 
-    def waiting(self, target: ScaleTargetName) -> float | None:
+    def waiting_tokens(self, target: ScaleTargetName) -> float | None:
         """Return the waiting tokens of a target; None if no gateway counts its tokens."""
-        counts = self._of(target)
+        counts = self._tokens_of(target)
         return sum(tokens.waiting for tokens in counts) if counts else None
 
-    def load(self, target: ScaleTargetName, replicas: int) -> EngineLoad | None:
+    def engine_load(self, target: ScaleTargetName, replicas: int) -> EngineLoad | None:
         """Return the load of a target's engines; None without two readings of its tokens.
 
         Args:
@@ -60,10 +60,10 @@ class TokenBoard:
         counted = [gateway for gateway in self._gateways.values() if target in gateway.rates]
         if not counted:
             return None
-        queued = (tokens.queued for tokens in self._of(target) if tokens.age >= QUEUED_SECONDS)
+        queued = (tokens.queued for tokens in self._tokens_of(target) if tokens.age >= QUEUED_SECONDS)
         return EngineLoad(sum(gateway.rates[target] for gateway in counted), replicas, sum(queued))
 
-    def _of(self, target: ScaleTargetName) -> list[Tokens]:
+    def _tokens_of(self, target: ScaleTargetName) -> list[Tokens]:
         return [
             gateway.reading.tokens[target]
             for gateway in self._gateways.values()

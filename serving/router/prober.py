@@ -31,15 +31,15 @@ class Prober:
         self._timeout = timeout
         self._session = http_reading.session("http://probe", aiohttp.UnixConnector(path=str(socket)))
 
-    async def verdict(self, candidate: Candidate) -> str:
+    async def first_failure(self, candidate: Candidate) -> str:
         """Return the first failure of a request; empty if every one succeeds."""
         for path in candidate.probe:
-            request = self._call if candidate.h2c else self._get
+            request = self._grpc_failure if candidate.h2c else self._get_failure
             if failure := await request(f"{candidate.address}{path}"):
                 return f"{'gRPC' if candidate.h2c else 'GET'} {path}: {failure}"
         return ""
 
-    async def _get(self, path: str) -> str | None:
+    async def _get_failure(self, path: str) -> str | None:
         """Return why the path does not answer 200; None if it does."""
         try:
             page = await http_reading.get(self._session, path, limit=ANSWER_BYTES, seconds=self._timeout)
@@ -49,7 +49,7 @@ class Prober:
             return f"{page.status} {' '.join(page.text.split())[:200]}".strip()
         return None
 
-    async def _call(self, method: str) -> str | None:
+    async def _grpc_failure(self, method: str) -> str | None:
         """Return why the method does not answer `ready: true`; None if it does.
 
         A server without this method is proven by its answer: it need not be one of the Open Inference
@@ -92,7 +92,7 @@ class CandidateProbes:
         self._prober = prober
         self._retry_seconds = settings.probe_retry_seconds
         self._report = report
-        self._at_once = asyncio.Semaphore(settings.probes_at_once)
+        self._concurrency = asyncio.Semaphore(settings.probes_at_once)
         self._running: dict[Key, dict[Candidate, asyncio.Task[None]]] = {}
         self._results: dict[Key, dict[str, str]] = {}
         self._group = asyncio.TaskGroup()
@@ -122,8 +122,8 @@ class CandidateProbes:
     async def _probe(self, key: Key, candidate: Candidate) -> None:
         failure = None
         while failure != "":
-            async with self._at_once:
-                failure = await self._prober.verdict(candidate)
+            async with self._concurrency:
+                failure = await self._prober.first_failure(candidate)
             results = self._results[key]
             if results.get(candidate.backend) != failure:
                 results[candidate.backend] = failure

@@ -78,16 +78,16 @@ class TrialInstruments(Protocol):
 
 
 @dataclass(frozen=True)
-class _Counters:
+class _UsageReading:
     """Usage counters at one moment."""
 
-    counters: ContainerUsage | None = None
+    container: ContainerUsage | None = None
     busy_seconds: float | None = None
     """Seconds that the replica's cores have worked for all processes."""
     at: float = 0.0
 
 
-def longest(load: Load, settings: TunerSettings) -> float:
+def measurement_limit(load: Load, settings: TunerSettings) -> float:
     """Return the most seconds from a ready replica to the end of its trial, in proportion to the load's."""
     more = highest_load.most_seconds(load, settings.load) / highest_load.most_seconds(Load(), settings.load)
     return settings.trials.most_seconds * max(1.0, more)
@@ -111,17 +111,17 @@ class TrialRun:
         self._cores = cores
         self._replicas = replicas
         self._instruments = instruments
-        self._write_status = report
+        self._store_status = report
         self._settings = settings
         self._began = clock.monotonic()
         self._status = trial_status.begun(trial_deployment.before(self._spec, cores), clock.now())
         self._notes: list[str] = []
-        self._state: State = highest_load.begin(
+        self._search: State = highest_load.begin(
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
         self._disturbances: list[float] = []
         """Share of the replica's cores that other processes used, for each window."""
-        self._parts: list[Samples] = []
+        self._level_samples: list[Samples] = []
         """Samples of the last level."""
         self._requests = 0
         self._errors: Counter[str] = Counter()
@@ -146,13 +146,13 @@ class TrialRun:
             raise
         except Exception as error:
             if limit.expired():
-                seconds = longest(self._spec.load, self._settings)
+                seconds = measurement_limit(self._spec.load, self._settings)
                 reason, message = "TimedOut", f"not done after {seconds:.3g} s of load"
             else:
                 log.exception("trial %s", self._trial["metadata"]["name"])
                 reason, message = "LoadFailed", f"{type(error).__name__}: {error}"[:_MESSAGE]
                 self._notes.append(f"{UNEXPECTED_ERROR}: {message}")
-        self._notes += trial_deployment.after(self._spec, self._state.windows)
+        self._notes += trial_deployment.after(self._spec, self._search.windows)
         self._notes += trial_deployment.failures(self._requests, self._errors)
         self._notes += trial_deployment.disturbed(self._disturbances, self._settings.trials.busy_share)
         self._status = trial_status.ended(
@@ -169,13 +169,15 @@ class TrialRun:
 
     async def _report(self, **changed: Any) -> None:
         self._status = self._status.model_copy(update=changed)
-        await self._write_status(self._trial, self._status)
+        await self._store_status(self._trial, self._status)
 
     async def _measure(self, limit: asyncio.Timeout) -> Finished:
         """Start the replica, which has a limit of its own, and drive it until `limit`, which is set here."""
         await self._report()
         replica = await self._start()
-        limit.reschedule(asyncio.get_running_loop().time() + longest(self._spec.load, self._settings))
+        limit.reschedule(
+            asyncio.get_running_loop().time() + measurement_limit(self._spec.load, self._settings)
+        )
         pod = self._replicas.pod(self._trial, replica.pod) or {}
         if not_enforced := replica_state.not_enforced(pod):
             self._notes.append(f"LimitNotEnforced: {not_enforced}")
@@ -239,7 +241,7 @@ class TrialRun:
         for failures in range(tries + 1):
             try:
                 async with self._instruments.generator(url, plan, self._cores.generator) as generator:
-                    return await self._windows(generator, replica, pod, restarted=failures > 0)
+                    return await self._measure_levels(generator, replica, pod, restarted=failures > 0)
             except errors.Temporary as error:
                 if error.reason != LOAD_FAILED:
                     raise
@@ -250,33 +252,33 @@ class TrialRun:
                 self._notes.append(f"{LOAD_RESTARTED}: {error}")
         raise AssertionError("the last try returns or raises")
 
-    async def _windows(
+    async def _measure_levels(
         self, generator: LoadGenerator, replica: TrialReplicaState, pod: Object, *, restarted: bool
     ) -> Finished:
-        reading = _Counters()
-        while isinstance(step := highest_load.next_step(self._state), MeasureLevel):
+        reading = _UsageReading()
+        while isinstance(step := highest_load.next_step(self._search), MeasureLevel):
             warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if restarted else step.warmup
             if warmup:
                 await self._while_alive(generator.window(step.level, warmup), replica)
             if self._status.phase != "Measuring":
                 await self._report(phase="Measuring")
             if not step.extends:
-                self._parts = []
-            if not step.extends or reading.counters is None:
-                reading = await self._read(pod, replica)
-            window = await self._window(generator, step, replica, pod, reading)
-            self._state = highest_load.after(self._state, window, extends=step.extends)
-            await self._report(windows=list(self._state.windows))
+                self._level_samples = []
+            if not step.extends or reading.container is None:
+                reading = await self._read_usage(pod, replica)
+            window = await self._measure_window(generator, step, replica, pod, reading)
+            self._search = highest_load.after(self._search, window, extends=step.extends)
+            await self._report(windows=list(self._search.windows))
             restarted = False
         return step
 
-    async def _window(
+    async def _measure_window(
         self,
         generator: LoadGenerator,
         step: MeasureLevel,
         replica: TrialReplicaState,
         pod: Object,
-        before: _Counters,
+        before: _UsageReading,
     ) -> Window:
         started = clock.now()
         samples = await self._while_alive(generator.window(step.level, step.seconds), replica)
@@ -284,9 +286,9 @@ class TrialRun:
         self._errors.update(dict(samples.errors))
         if not samples.ok.all():
             await self._await_end(replica)
-        after = await self._read(pod, replica)
-        self._parts.append(samples)
-        samples_of_level = joined(self._parts)
+        after = await self._read_usage(pod, replica)
+        self._level_samples.append(samples)
+        samples_of_level = joined(self._level_samples)
         window = await asyncio.to_thread(
             window_summary.summary,
             samples_of_level,
@@ -294,7 +296,7 @@ class TrialRun:
             self._settings.load,
             self._spec.objective_percentile,
         )
-        replica_usage = self._usage(before, after)
+        replica_usage = self._record_usage(before, after)
         return window.model_copy(
             update={
                 "start_time": clock.rfc3339(started),
@@ -304,20 +306,20 @@ class TrialRun:
             }
         )
 
-    async def _read(self, pod: Object, replica: TrialReplicaState) -> _Counters:
+    async def _read_usage(self, pod: Object, replica: TrialReplicaState) -> _UsageReading:
         counters = await self._instruments.usage(pod)
-        return _Counters(
+        return _UsageReading(
             counters, self._instruments.busy_seconds(replica.address, self._cores.target), clock.monotonic()
         )
 
-    def _usage(self, before: _Counters, after: _Counters) -> Usage:
-        """Return the usage between two readings, and record the share of the cores that others used."""
-        if before.counters is None or after.counters is None:
+    def _record_usage(self, before: _UsageReading, after: _UsageReading) -> Usage:
+        """Return the usage between two readings; note an unknown usage, and record the share of others."""
+        if before.container is None or after.container is None:
             if "UsageUnknown" not in self._notes:
                 self._notes.append("UsageUnknown")
             return Usage()
         seconds = after.at - before.at
-        used = usage.between(before.counters, after.counters, seconds)
+        used = usage.between(before.container, after.container, seconds)
         if before.busy_seconds is not None and after.busy_seconds is not None and not self._cores.shared:
             share = (after.busy_seconds - before.busy_seconds) / seconds - used.cpu_cores
             self._disturbances.append(share / len(self._cores.target))

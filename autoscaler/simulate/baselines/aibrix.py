@@ -10,7 +10,13 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, Highest, ReadingWindow, present, within_bounds
+from autoscaler.simulate.baselines.measures import (
+    TARGET,
+    Highest,
+    ReadingWindow,
+    requests_in_service,
+    within_bounds,
+)
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 RESYNC = 10.0
@@ -51,7 +57,7 @@ class Apa:
         load, replicas = observation.load, observation.replicas
         current = replicas.desired
         if load is not None and replicas.ready:
-            self._usage.add(load.end, load.seconds, present(load) / replicas.ready)
+            self._usage.add(load.end, load.seconds, requests_in_service(load) / replicas.ready)
         if load is None or replicas.ready == 0 or current == 0:
             return within_bounds(self._inputs, current, "NoMetrics", least=1)
         count = recommended(current, self._usage.mean() / self._target)

@@ -22,27 +22,27 @@ THROUGHPUT_INTERVAL = 180.0
 """Seconds between adjustments of the floor: throughput_adjustment_interval_seconds."""
 LOAD_INTERVAL = 5.0
 """Seconds between adjustments by load: load_adjustment_interval_seconds."""
-FULL = 1.0
+SCALE_UP_USE = 1.0
 """Use of the cache above which a replica is added."""
-SPARE = 0.6
+SCALE_DOWN_USE = 0.6
 """Use of the cache below which a replica is removed."""
-FEWEST = 5
+LEAST_VALUES = 5
 """Values before which the forecast is the last value."""
-KEPT = 50
+FITTED_VALUES = 50
 """Values that the model is fitted to."""
-STEADY = 0.99
+MAX_COEFFICIENT = 0.99
 """The most that a change is followed by, of itself: beyond it the forecast would run away."""
 
 
 def forecast(values: Sequence[float]) -> float:
     """Return the next value: the last and, from five on, the share of the last change that persists."""
-    if len(values) < FEWEST:
+    if len(values) < LEAST_VALUES:
         return values[-1] if values else 0.0
     changes = [after - before for before, after in pairwise(values)]
     squares = sum(change * change for change in changes[:-1])
     products = sum(before * after for before, after in pairwise(changes))
-    persists = min(max(products / squares, -STEADY), STEADY) if squares > 0 else 0.0
-    return max(values[-1] + persists * changes[-1], 0.0)
+    coefficient = min(max(products / squares, -MAX_COEFFICIENT), MAX_COEFFICIENT) if squares > 0 else 0.0
+    return max(values[-1] + coefficient * changes[-1], 0.0)
 
 
 class Dynamo:
@@ -53,11 +53,17 @@ class Dynamo:
     def __init__(self, inputs: PolicyInputs) -> None:
         self._inputs = inputs
         history = inputs.history
-        together = max(round(THROUGHPUT_INTERVAL / history.step), 1)
-        steps = len(history.work) // together
-        work = history.work[len(history.work) - steps * together :].reshape(steps, together).sum(axis=1)
-        self._rates = deque((work[-KEPT:] / (together * history.step)).tolist(), KEPT)
-        self._work = self._seconds = self._ahead = 0.0
+        steps_per_interval = max(round(THROUGHPUT_INTERVAL / history.step), 1)
+        intervals = len(history.work) // steps_per_interval
+        work = (
+            history.work[len(history.work) - intervals * steps_per_interval :]
+            .reshape(intervals, steps_per_interval)
+            .sum(axis=1)
+        )
+        self._rates = deque(
+            (work[-FITTED_VALUES:] / (steps_per_interval * history.step)).tolist(), FITTED_VALUES
+        )
+        self._work = self._seconds = self._forecast_rate = 0.0
         self._floor = 1
 
     def decide(self, observation: Observation) -> Decision:
@@ -65,15 +71,15 @@ class Dynamo:
         load, replicas = observation.load, observation.replicas
         if load is None:
             return within_bounds(self._inputs, replicas.desired, "NoData", least=1)
-        self._count(load)
+        self._update_floor(load)
         if replicas.starting or replicas.ready == 0:
             return within_bounds(self._inputs, replicas.desired, "ScalingInProgress", least=1)
         change = _change(load.in_flight / (replicas.ready * self._inputs.capacity.concurrency))
         count = max(replicas.ready + change, self._floor)
         reason = "Throughput" if count == self._floor else "Load"
-        return within_bounds(self._inputs, count, reason, least=1, work=self._ahead)
+        return within_bounds(self._inputs, count, reason, least=1, work=self._forecast_rate)
 
-    def _count(self, load: Load) -> None:
+    def _update_floor(self, load: Load) -> None:
         """Set the floor for the next three minutes, every three minutes."""
         self._work += load.work
         self._seconds += load.seconds
@@ -81,9 +87,9 @@ class Dynamo:
             return
         self._rates.append(self._work / self._seconds)
         self._work = self._seconds = 0.0
-        self._ahead = forecast(self._rates)
-        self._floor = math.ceil(self._ahead / self._inputs.capacity.rate - 1e-9)
+        self._forecast_rate = forecast(self._rates)
+        self._floor = math.ceil(self._forecast_rate / self._inputs.capacity.rate - 1e-9)
 
 
 def _change(use: float) -> int:
-    return (use > FULL) - (use < SPARE)
+    return (use > SCALE_UP_USE) - (use < SCALE_DOWN_USE)

@@ -8,7 +8,7 @@ many per replica as the other baselines aim at.
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.hpa import SYNC, Behaviour, of_total
-from autoscaler.simulate.baselines.measures import TARGET, present, within_bounds
+from autoscaler.simulate.baselines.measures import TARGET, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 30.0
@@ -33,18 +33,18 @@ class Keda:
         now, load, current = observation.now, observation.load, observation.replicas.desired
         if load is None:
             return within_bounds(self._inputs, current, "ScalerError")
-        total = present(load)
+        total = requests_in_service(load)
         if now >= self._poll_at:
             self._poll_at = now + POLLING
-            activated = self._polled(now, total, current)
-            if activated is not None:
-                return activated
+            decision = self._poll(now, total, current)
+            if decision is not None:
+                return decision
         if current == 0:
             return within_bounds(self._inputs, 0, "ScalerNotActive")
         count = self._behaviour.applied(now, current, of_total(total, self._target, current))
         return within_bounds(self._inputs, count, "ScalerActive", least=1)
 
-    def _polled(self, now: float, total: float, current: int) -> Decision | None:
+    def _poll(self, now: float, total: float, current: int) -> Decision | None:
         if self._active_at == float("-inf"):
             self._active_at = now
         if total > 0:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, present, within_bounds
+from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TARGET_MIN = 0.01
@@ -92,7 +92,7 @@ class Kpa:
             self._panic_since, self._max_panic_replicas = now, ready
 
     def _add(self, load: Load) -> None:
-        concurrency = present(load)
+        concurrency = requests_in_service(load)
         self._stable.add(load.end, load.seconds, concurrency)
         self._panic.add(load.end, load.seconds, concurrency)
 

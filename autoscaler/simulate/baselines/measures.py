@@ -87,7 +87,7 @@ class Startups:
             self.seconds = max(self._seen)
 
 
-def present(load: Load) -> float:
+def requests_in_service(load: Load) -> float:
     """Return the requests in the service: those at replicas, queued there or held before them."""
     return load.in_flight + load.held
 

@@ -9,7 +9,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, present, within_bounds
+from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TICK = 5.0
@@ -38,10 +38,10 @@ class RayServe:
         """Return the target after bounds and delays."""
         load, replicas, now = observation.load, observation.replicas, observation.now
         if load is not None:
-            self._ongoing.add(load.end, load.seconds, present(load))
+            self._ongoing.add(load.end, load.seconds, requests_in_service(load))
         target = replicas.desired
         if replicas.ready == 0:
-            count = 1 if load is not None and present(load) > 0 else 0
+            count = 1 if load is not None and requests_in_service(load) > 0 else 0
             return within_bounds(self._inputs, max(target, count), "ColdStart")
         desired = math.ceil(self._ongoing.mean() / self._target)
         desired = min(max(desired, self._inputs.min_replicas), self._inputs.max_replicas)

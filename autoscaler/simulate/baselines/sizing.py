@@ -3,7 +3,7 @@
 import math
 
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import Highest, present
+from autoscaler.simulate.baselines.measures import Highest, requests_in_service
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 UTILISATION = 0.85
@@ -31,7 +31,9 @@ class Sizing:
     def replicas(self, observation: Observation, rate: float) -> int:
         """Return the replicas for work per second, to be called with each reading."""
         now, load = observation.now, observation.load
-        if self._busy_at == float("-inf") or (load is not None and (load.arrivals or present(load) > 0)):
+        if self._busy_at == float("-inf") or (
+            load is not None and (load.arrivals or requests_in_service(load) > 0)
+        ):
             self._busy_at = now
         need = rate / (UTILISATION * self._inputs.capacity.rate)
         extra = self._backlog(load, observation.replicas.ready) if load is not None else 0.0

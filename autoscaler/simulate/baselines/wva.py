@@ -9,7 +9,7 @@ delays: that is in its favour.
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import Highest, present, within_bounds
+from autoscaler.simulate.baselines.measures import Highest, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 5.0
@@ -60,7 +60,7 @@ class Wva:
             self._busy_at = now
         if load is not None:
             self._see(load, replicas.ready)
-            if load.arrivals or present(load) > 0:
+            if load.arrivals or requests_in_service(load) > 0:
                 self._busy_at = now
         if replicas.desired == 0:
             waits = load is not None and load.held > 0

@@ -10,7 +10,7 @@ from serving.images.documents.signing import PublicKey
 from serving.kube import Informer, Kube
 from serving.objects import Object
 from serving.planning.models import policy
-from serving.planning.models.policy import Policy
+from serving.planning.models.policy import ModelPolicy
 from serving.resources import kinds, names
 from serving.settings import ModelPolicySettings
 
@@ -27,44 +27,44 @@ class ModelPolicies:
         """Every key that a policy has named so far, by fingerprint."""
         self._installation = self._of_settings(settings)
 
-    def cached(self, namespace: str) -> tuple[Policy, ...] | None:
+    def cached(self, namespace: str) -> tuple[ModelPolicy, ...] | None:
         """Return the policies of a namespace from the cache; None if the cache lacks the namespace."""
         stored = self._namespaces.get("", namespace)
         return None if stored is None else self._with(stored)
 
-    async def current(self, namespace: str) -> tuple[Policy, ...]:
+    async def current(self, namespace: str) -> tuple[ModelPolicy, ...]:
         """Return the policies of a namespace as the API has them now."""
         try:
             return self._with(await self._kube.get(kinds.NAMESPACE, None, namespace))
         except errors.NotFound:  # its objects are being deleted with it
             return (self._installation,)
 
-    def keys(self, policies: Iterable[Policy]) -> Mapping[str, PublicKey]:
+    def keys(self, policies: Iterable[ModelPolicy]) -> Mapping[str, PublicKey]:
         """Return the public keys of policies by fingerprint."""
         return {name: self._keys[name] for policy in policies for name in policy.keys}
 
-    def _with(self, namespace: Object) -> tuple[Policy, ...]:
+    def _with(self, namespace: Object) -> tuple[ModelPolicy, ...]:
         return self._installation, self._of_namespace(namespace)
 
-    def _of_settings(self, settings: ModelPolicySettings) -> Policy:
+    def _of_settings(self, settings: ModelPolicySettings) -> ModelPolicy:
         switches = {policy.NO_CODE: settings.no_code, policy.SIGNED: settings.signed}
         place, rules = "the settings models.policy", frozenset(rule for rule, on in switches.items() if on)
         try:
             paths = [Path(path.strip()) for path in settings.keys.split(",") if path.strip()]
-            return Policy(place, rules, self._read("\n".join(path.read_text() for path in paths)))
+            return ModelPolicy(place, rules, self._read("\n".join(path.read_text() for path in paths)))
         except (OSError, ValueError, errors.Permanent) as error:
-            return Policy(place, rules, problem=f"models.policy.keys: {error}")
+            return ModelPolicy(place, rules, problem=f"models.policy.keys: {error}")
 
-    def _of_namespace(self, namespace: Object) -> Policy:
+    def _of_namespace(self, namespace: Object) -> ModelPolicy:
         place, rules = f"Namespace {namespace['metadata']['name']}", policy.rules_of(namespace)
         annotations = namespace["metadata"].get("annotations") or {}
         if names.MODEL_POLICY_KEYS_ANNOTATION not in annotations:
             inherited = self._installation
-            return Policy(place, rules, inherited.keys, inherited.problem)
+            return ModelPolicy(place, rules, inherited.keys, inherited.problem)
         try:
-            return Policy(place, rules, self._read(annotations[names.MODEL_POLICY_KEYS_ANNOTATION]))
+            return ModelPolicy(place, rules, self._read(annotations[names.MODEL_POLICY_KEYS_ANNOTATION]))
         except errors.Permanent as error:
-            return Policy(place, rules, problem=f"{names.MODEL_POLICY_KEYS_ANNOTATION}: {error}")
+            return ModelPolicy(place, rules, problem=f"{names.MODEL_POLICY_KEYS_ANNOTATION}: {error}")
 
     def _read(self, text: str) -> frozenset[str]:
         """Return the fingerprints of PEM public keys, one after another.

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from serving.data_dir import POD_RECORD
-from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, exited, lost
+from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, recorded_exit, unknown_exit
 from serving.system import atomic_file, locks, regular_file, removal
 from serving.system.processes import ProcessIdentity
 
@@ -122,8 +122,8 @@ class RunDirectory:
             return None
         record, finished_at = dated
         if "lost" in record:
-            return lost(finished_at, record["lost"])
-        return exited(
+            return unknown_exit(finished_at, record["lost"])
+        return recorded_exit(
             record["code"],
             record["signal"],
             oom=record["oom"],

@@ -22,8 +22,8 @@ _NAMED_FILES = 3
 
 
 @dataclass(frozen=True)
-class Policy:
-    """The rules that one place sets."""
+class ModelPolicy:
+    """The rules that the settings, or one Namespace, set for model versions."""
 
     place: str
     """For messages: `Namespace team`."""
@@ -52,7 +52,7 @@ def rules_of(namespace: Mapping[str, Any]) -> frozenset[str]:
 
 
 def is_unexamined(
-    policies: Iterable[Policy], status: Mapping[str, Any], examination: Examination | None
+    policies: Iterable[ModelPolicy], status: Mapping[str, Any], examination: Examination | None
 ) -> bool:
     """Whether the image must be examined before the policies can be applied: for code, or for signatures."""
     last = examination or Examination(frozenset())
@@ -65,7 +65,7 @@ def is_unexamined(
 
 
 def violation(
-    policies: Iterable[Policy], status: Mapping[str, Any], problem: str = ""
+    policies: Iterable[ModelPolicy], status: Mapping[str, Any], problem: str = ""
 ) -> StatusReason | None:
     """Return why the policies block a version with this status, or None.
 
@@ -80,7 +80,7 @@ def violation(
     return StatusReason(violations[0].reason, "; ".join(reason.message for reason in violations))
 
 
-def _violations(policy: Policy, status: Mapping[str, Any], problem: str) -> Sequence[StatusReason]:
+def _violations(policy: ModelPolicy, status: Mapping[str, Any], problem: str) -> Sequence[StatusReason]:
     if unknown := sorted(policy.rules.difference(RULES)):
         message = (
             f"{policy.place}: unknown rule {', '.join(map(repr, unknown))}; the rules are noCode and signed"
@@ -113,7 +113,7 @@ def listed(files: Sequence[Mapping[str, Any]]) -> str:
     return f"{named} and {len(files) - _NAMED_FILES} more" if len(files) > _NAMED_FILES else named
 
 
-def _unsigned(policy: Policy, signed_by: Sequence[str], problem: str) -> str:
+def _unsigned(policy: ModelPolicy, signed_by: Sequence[str], problem: str) -> str:
     """Return why the signatures break the rule; empty if they do not."""
     if not policy.keys:
         return "there is no public key to check signatures with"

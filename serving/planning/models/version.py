@@ -12,7 +12,7 @@ from typing import Any
 from serving.objects import Object, is_deleting
 from serving.planning.models import policy
 from serving.planning.models.job_kind import TrainingJob, UnknownJob, of_reference
-from serving.planning.models.policy import Examination, Policy
+from serving.planning.models.policy import Examination, ModelPolicy
 from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition
 from serving.resources.formats import file_list
@@ -120,7 +120,7 @@ def next_step(
     version: Mapping[str, Any],
     job: TrainingJob | UnknownJob | None,
     model: Object | None,
-    policies: Sequence[Policy] | None = None,
+    policies: Sequence[ModelPolicy] | None = None,
     examination: Examination | None = None,
 ) -> VersionStep:
     """Return the next step for a ModelVersion that is not being deleted.
@@ -144,7 +144,7 @@ def next_step(
 
 
 def _under(
-    policies: Sequence[Policy], version: Mapping[str, Any], examination: Examination | None
+    policies: Sequence[ModelPolicy], version: Mapping[str, Any], examination: Examination | None
 ) -> VersionStep:
     status = version["status"]
     if status["phase"] == "Failed":
@@ -158,7 +158,7 @@ def _under(
 
 
 def judge(
-    policies: Sequence[Policy], status: Mapping[str, Any], examination: Examination | None = None
+    policies: Sequence[ModelPolicy], status: Mapping[str, Any], examination: Examination | None = None
 ) -> tuple[Phase, tuple[str, str]]:
     """Return the phase of a version that has its image, with reason and message of `Ready`."""
     problem = examination.problem if examination is not None else ""

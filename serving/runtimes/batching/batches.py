@@ -9,7 +9,7 @@ from serving.runtimes.model import Model, Output
 from serving.runtimes.open_inference import signature
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 
-Answer = list[tuple[Tensor, bool]]
+Outputs = list[tuple[Tensor, bool]]
 """Outputs, each with whether it is sent as binary."""
 
 
@@ -53,7 +53,7 @@ def joined(requests: Sequence[InferenceRequest], model: Model) -> InferenceReque
     return InferenceRequest("", inputs, outputs, binary=False)
 
 
-def split(answer: Answer, requests: Sequence[InferenceRequest], model: Model) -> list[Answer]:
+def split(answer: Outputs, requests: Sequence[InferenceRequest], model: Model) -> list[Outputs]:
     """Return each request's part of the answer to all of them.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Protocol
 from serving import clock, errors
 from serving.runtimes.batching import batches
 from serving.runtimes.batching.batch_queue import BatchQueue
-from serving.runtimes.batching.batches import Answer
+from serving.runtimes.batching.batches import Outputs
 from serving.runtimes.model import Model
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.runtimes.request_body import Receive
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class Predictions(Protocol):
     """Answers the requests of a replica."""
 
-    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Outputs:
         """Return the requested outputs.
 
         Args:
@@ -53,7 +53,7 @@ class SinglePredictions:
         self._unanswered = 0
         """Requests that wait for the worker, and the one that it predicts."""
 
-    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Outputs:
         """Return the requested outputs."""
         if self._model.expected_seconds(request) <= self._settings.inline_seconds:
             return self._model.infer(request)
@@ -84,7 +84,7 @@ class _Entry:
     request: InferenceRequest
     rows: int
     receive: Receive
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[Outputs]
     watch: asyncio.Task[None] | None = None
 
 
@@ -104,7 +104,7 @@ class BatchedPredictions:
         self._requests_answered = 0
         self._predictions_made = 0
 
-    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Outputs:
         """Return the requested outputs."""
         rows, form = batches.form(request, self._model)
         ticket = next(self._tickets)
@@ -216,7 +216,7 @@ def _too_many(waiting: int, settings: RuntimeSettings) -> errors.Temporary:
 
 @dataclass(frozen=True)
 class _Outcome:
-    answers: Sequence[Answer | Exception]
+    answers: Sequence[Outputs | Exception]
     """One per request, in order."""
     predictions: int
     unjoinable: Exception | None = None
@@ -235,14 +235,14 @@ def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
         return _Outcome(answers, 1 + len(requests), None if failed else error)
 
 
-def _alone(model: Model, request: InferenceRequest) -> Answer | Exception:
+def _alone(model: Model, request: InferenceRequest) -> Outputs | Exception:
     try:
         return _inferred(model, request)
     except Exception as error:  # noqa: BLE001 raised again where the request is answered
         return error
 
 
-def _inferred(model: Model, request: InferenceRequest) -> Answer:
+def _inferred(model: Model, request: InferenceRequest) -> Outputs:
     """Return the model's answer, for a future, which would take no StopIteration as its error (PEP 479)."""
     try:
         return model.infer(request)

@@ -7,11 +7,11 @@ The rules for tensors are those of `protocol`. Tensors are typed contents, or ra
 from collections.abc import Mapping
 from typing import Any
 
-from serving.runtimes.batching.batches import Answer
+from serving.runtimes.batching.batches import Outputs
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.open_inference import protocol, tensors
 from serving.runtimes.open_inference.protocol import InferenceRequest
-from serving.runtimes.open_inference.tensors import Array, bad
+from serving.runtimes.open_inference.tensors import Array, bad_request
 
 _CONTENTS: Mapping[str, str] = {
     "BOOL": "bool_contents",
@@ -41,11 +41,11 @@ def decode(message: messages.ModelInferRequest) -> InferenceRequest:
     count = len(message.inputs)
     if is_raw and len(message.raw_input_contents) != count:
         rule = f"must have one element for each of the {count} inputs"
-        raise bad("raw_input_contents", rule, len(message.raw_input_contents))
+        raise bad_request("raw_input_contents", rule, len(message.raw_input_contents))
 
     def read_array(index: int, item: dict[str, Any], datatype: str, shape: tuple[int, ...]) -> Array:
         protocol.checked_parameters(f"inputs[{index}].parameters", item)
-        read = _raw if is_raw else _typed
+        read = _raw_array if is_raw else _typed_array
         return read(message, index, datatype, shape)
 
     inputs = protocol.request_inputs([_input(tensor) for tensor in message.inputs], read_array)
@@ -56,7 +56,7 @@ def decode(message: messages.ModelInferRequest) -> InferenceRequest:
     return InferenceRequest(message.id, inputs, requested, is_raw)
 
 
-def encode(outputs: Answer, *, model: str, version: str, id_: str) -> bytes:
+def encode(outputs: Outputs, *, model: str, version: str, id_: str) -> bytes:
     """Return the encoded response.
 
     Args:
@@ -96,25 +96,31 @@ def _parameters(parameters: Mapping[str, messages.InferParameter]) -> dict[str, 
     return result
 
 
-def _raw(message: messages.ModelInferRequest, index: int, datatype: str, shape: tuple[int, ...]) -> Array:
-    if given := _given(message.inputs[index]):
-        raise bad(f"inputs[{index}].contents", "must be absent where raw_input_contents is given", given)
+def _raw_array(
+    message: messages.ModelInferRequest, index: int, datatype: str, shape: tuple[int, ...]
+) -> Array:
+    if given := _typed_fields(message.inputs[index]):
+        raise bad_request(
+            f"inputs[{index}].contents", "must be absent where raw_input_contents is given", given
+        )
     raw = memoryview(message.raw_input_contents[index])
     return tensors.from_binary(f"raw_input_contents[{index}]", datatype, shape, raw)
 
 
-def _typed(message: messages.ModelInferRequest, index: int, datatype: str, shape: tuple[int, ...]) -> Array:
+def _typed_array(
+    message: messages.ModelInferRequest, index: int, datatype: str, shape: tuple[int, ...]
+) -> Array:
     tensor = message.inputs[index]
     expected = _CONTENTS.get(datatype)
     if expected is None:
         rule = f"must have the bytes of every input, as one has datatype {datatype}"
-        raise bad("raw_input_contents", rule, "no element")
-    if set(given := _given(tensor)) - {expected}:
-        raise bad(f"inputs[{index}].contents", f"must be {expected} for {datatype}", given)
+        raise bad_request("raw_input_contents", rule, "no element")
+    if set(given := _typed_fields(tensor)) - {expected}:
+        raise bad_request(f"inputs[{index}].contents", f"must be {expected} for {datatype}", given)
     field = f"inputs[{index}].contents.{expected}"
     return tensors.from_values(field, datatype, shape, list(getattr(tensor.contents, expected)))
 
 
-def _given(tensor: messages.ModelInferRequest.InferInputTensor) -> list[str]:
+def _typed_fields(tensor: messages.ModelInferRequest.InferInputTensor) -> list[str]:
     """Return the names of the fields with typed contents."""
     return [field.name for field, _ in tensor.contents.ListFields()]

@@ -6,7 +6,7 @@ https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Length-Prefixed-
 import struct
 
 from serving.runtimes.open_inference import compression
-from serving.runtimes.open_inference.tensors import bad
+from serving.runtimes.open_inference.tensors import bad_request
 
 _PREFIX = struct.Struct(">BI")
 
@@ -26,7 +26,7 @@ def message_of(body: bytes, encoding: str, limit: int) -> bytes:
     return compression.decompressed(message, encoding, limit, header="grpc-encoding")
 
 
-def short_message_of(body: bytes, encoding: str, most: int) -> bytes | None:
+def message_within(body: bytes, encoding: str, most: int) -> bytes | None:
     """Return the only message of a request's body; None if it is of more than `most` bytes.
 
     Raises:
@@ -35,16 +35,20 @@ def short_message_of(body: bytes, encoding: str, most: int) -> bytes | None:
     if len(body) > _PREFIX.size + most:
         return None
     message, encoding = _framed(body, encoding)
-    return compression.short(message, encoding, most, header="grpc-encoding")
+    return compression.decompressed_within(message, encoding, most, header="grpc-encoding")
 
 
 def _framed(body: bytes, encoding: str) -> tuple[bytes, str]:
     """Return the message as it was received, and its encoding."""
     if len(body) < _PREFIX.size:
-        raise bad("body", f"must be one gRPC message of {_PREFIX.size} bytes or more", f"{len(body)} bytes")
+        raise bad_request(
+            "body", f"must be one gRPC message of {_PREFIX.size} bytes or more", f"{len(body)} bytes"
+        )
     is_compressed, length = _PREFIX.unpack_from(body)
     if len(body) != _PREFIX.size + length:
-        raise bad("body", f"must be one gRPC message of {length} bytes", f"{len(body) - _PREFIX.size} bytes")
+        raise bad_request(
+            "body", f"must be one gRPC message of {length} bytes", f"{len(body) - _PREFIX.size} bytes"
+        )
     return body[_PREFIX.size :], encoding if is_compressed else ""
 
 

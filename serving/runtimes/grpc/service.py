@@ -17,7 +17,7 @@ from serving.runtimes.large_requests import LargeRequests, Prepared, many_values
 from serving.runtimes.model import Model
 from serving.runtimes.open_inference import decoding_memory
 from serving.runtimes.open_inference.protocol import InferenceRequest
-from serving.runtimes.open_inference.tensors import bad
+from serving.runtimes.open_inference.tensors import bad_request
 from serving.runtimes.request_body import Receive
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.settings import RuntimeSettings
@@ -103,7 +103,7 @@ class InferenceService:
         return _encoded(messages.ModelMetadataResponse(**self._served.metadata(self._model)))
 
     async def _model_infer(self, body: bytes, encoding: str, receive: Receive) -> bytes:
-        message = frames.short_message_of(body, encoding, self._small_bytes)
+        message = frames.message_within(body, encoding, self._small_bytes)
         if message is not None:
             return await self._inferred(self._decoded(message), receive)
         async with self._large.decoded(partial(self._prepared, body, encoding)) as request:
@@ -132,7 +132,7 @@ def _parsed(kind: type[Request], message: bytes) -> Request:
     try:
         return kind.FromString(message)
     except DecodeError as error:
-        raise bad("message", f"must be a {kind.DESCRIPTOR.name}", f"{len(message)} bytes") from error
+        raise bad_request("message", f"must be a {kind.DESCRIPTOR.name}", f"{len(message)} bytes") from error
 
 
 def _encoded(message: Message) -> bytes:

@@ -177,7 +177,7 @@ class InferenceApp:
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
         header_length = headers.get(protocol.HEADER_LENGTH)
         encoding = headers.get("content-encoding", "")
-        plain = compression.short(body, encoding, self._small_bytes)
+        plain = compression.decompressed_within(body, encoding, self._small_bytes)
         if plain is not None:
             return await self._inferred(protocol.decode(plain, header_length), receive)
         prepare = partial(self._prepared, body, encoding, header_length)
@@ -228,7 +228,7 @@ class InferenceApp:
     async def _send(self, reply: Reply, headers: Headers, send: Send) -> None:
         body = reply.body
         response_headers = [(b"content-type", reply.content_type.encode()), *reply.headers]
-        encoding = compression.accepted(headers.get("accept-encoding", ""))
+        encoding = compression.accepted_encoding(headers.get("accept-encoding", ""))
         may_compress = reply.content_type != grpc_status.CONTENT_TYPE  # which has a compression of its own
         if encoding and may_compress and len(body) >= self._settings.compress_from_bytes:
             compress = partial(compression.compressed, body, encoding)

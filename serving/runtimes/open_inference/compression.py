@@ -2,13 +2,13 @@
 
 import zlib
 
-from serving.runtimes.open_inference.tensors import bad, too_large
+from serving.runtimes.open_inference.tensors import bad_request, too_large
 
 _WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """zlib's window bits: 16 more is the gzip format; HTTP's deflate is the zlib format (RFC 9110 §8.4.1.2)."""
 
 
-def accepted(header: str) -> str | None:
+def accepted_encoding(header: str) -> str | None:
     """Return the first supported encoding of an Accept-Encoding header; None where there is none."""
     for part in header.lower().split(","):
         name, _, parameters = part.strip().partition(";")
@@ -35,13 +35,15 @@ def decompressed(body: bytes, encoding: str, limit: int, *, header: str = "Conte
     Raises:
         errors.ApiError: 400, an unsupported encoding or a broken body; 413, one that is too large.
     """
-    data = short(body, encoding, limit, header=header)
+    data = decompressed_within(body, encoding, limit, header=header)
     if data is None:
         raise too_large(f"must be at most {limit} bytes when decompressed", f"more than {limit}")
     return data
 
 
-def short(body: bytes, encoding: str, most: int, *, header: str = "Content-Encoding") -> bytes | None:
+def decompressed_within(
+    body: bytes, encoding: str, most: int, *, header: str = "Content-Encoding"
+) -> bytes | None:
     """Return the body without its encoding; None if that is more than `most` bytes.
 
     Raises:
@@ -51,14 +53,14 @@ def short(body: bytes, encoding: str, most: int, *, header: str = "Content-Encod
     if encoding in {"", "identity"}:
         return body if len(body) <= most else None
     if encoding not in _WBITS:
-        raise bad(header, "must be gzip, deflate or identity", encoding)
+        raise bad_request(header, "must be gzip, deflate or identity", encoding)
     decompressor = zlib.decompressobj(wbits=_WBITS[encoding])
     try:
         data = decompressor.decompress(body, most + 1)
     except zlib.error as error:
-        raise bad("body", f"must be {encoding}", str(error)) from error
+        raise bad_request("body", f"must be {encoding}", str(error)) from error
     if len(data) > most:
         return None
     if not decompressor.eof or decompressor.unused_data:
-        raise bad("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
+        raise bad_request("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
     return data

@@ -5,7 +5,7 @@ them. The estimates are above what orjson, protobuf and NumPy take in all tried 
 10 MB.
 """
 
-from serving.runtimes.open_inference.tensors import bad, too_large
+from serving.runtimes.open_inference.tensors import bad_request, too_large
 
 SMALL_BYTES = 64 * 1024
 """A body up to this size is decoded without an estimate: at worst it takes 4 MiB, and some milliseconds."""
@@ -50,14 +50,14 @@ def of_message(message: bytes) -> int:
             return raw + (len(message) - raw) * _MESSAGE_BYTE
         tag, position = _varint(message, position)
         if tag & 7 != _LENGTH_DELIMITED:
-            raise bad("message", "must be a ModelInferRequest", f"a field of wire type {tag & 7}")
+            raise bad_request("message", "must be a ModelInferRequest", f"a field of wire type {tag & 7}")
         length, position = _varint(message, position)
         position += length
         if position > len(message):
             break
         raw += length if tag >> 3 == _RAW_CONTENTS else 0
     rule = f"must be a ModelInferRequest of at most {_MAX_FIELDS} fields"
-    raise bad("message", rule, f"{len(message)} bytes")
+    raise bad_request("message", rule, f"{len(message)} bytes")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise bad("message", "must be a ModelInferRequest", f"{len(data)} bytes")
+    raise bad_request("message", "must be a ModelInferRequest", f"{len(data)} bytes")
 
 
 def check(needed: int, bound: int) -> None:

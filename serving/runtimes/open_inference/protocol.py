@@ -13,7 +13,7 @@ import orjson
 
 from serving import errors
 from serving.runtimes.open_inference import decoding_memory, tensors
-from serving.runtimes.open_inference.tensors import Array, bad
+from serving.runtimes.open_inference.tensors import Array, bad_request
 
 HEADER_LENGTH = "inference-header-content-length"
 """Bytes of JSON before the binary tensors."""
@@ -76,11 +76,13 @@ def decode(body: bytes, header_length: str | None) -> InferenceRequest:
     parameters = checked_parameters("parameters", raw)
     id_ = raw.get("id", "")
     if not isinstance(id_, str):
-        raise bad("id", "must be a string", id_)
+        raise bad_request("id", "must be a string", id_)
     data = _TensorData(memoryview(body)[size:])
     inputs = request_inputs(raw.get("inputs"), data.array)
     if size + data.used != len(body):
-        raise bad("body", f"must end after {size + data.used} bytes of JSON and binary_data_size", len(body))
+        raise bad_request(
+            "body", f"must end after {size + data.used} bytes of JSON and binary_data_size", len(body)
+        )
     binary = _flag("parameters.binary_data_output", parameters.get("binary_data_output", False))
     return InferenceRequest(id_, inputs, requested_outputs(raw.get("outputs"), default=binary), binary)
 
@@ -98,9 +100,9 @@ def _json_size(body: bytes, header_length: str | None) -> int:
     if header_length is None:
         return len(body)
     if not (header_length.isascii() and header_length.isdigit()) or len(header_length) > 12:
-        raise bad("Inference-Header-Content-Length", "must be a number of bytes", header_length)
+        raise bad_request("Inference-Header-Content-Length", "must be a number of bytes", header_length)
     if int(header_length) > len(body):
-        raise bad(
+        raise bad_request(
             "Inference-Header-Content-Length", f"must be at most the body's {len(body)} bytes", header_length
         )
     return int(header_length)
@@ -112,7 +114,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise errors.ApiError(400, "BadRequest", f"body: must be JSON: {error}") from error
     if not isinstance(raw, dict):
-        raise bad("body", "must be a JSON object", raw)
+        raise bad_request("body", "must be a JSON object", raw)
     return raw
 
 
@@ -126,31 +128,31 @@ def checked_parameters(field: str, item: Mapping[str, Any]) -> Mapping[str, Any]
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
-        raise bad(field, "must be an object", parameters)
+        raise bad_request(field, "must be an object", parameters)
     for name in _UNSUPPORTED:
         if parameters.get(name):
-            raise bad(f"{field}.{name}", "is not supported by this server", parameters[name])
+            raise bad_request(f"{field}.{name}", "is not supported by this server", parameters[name])
     return parameters
 
 
 def _flag(field: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise bad(field, "must be true or false", value)
+        raise bad_request(field, "must be true or false", value)
     return value
 
 
 def _named(field: str, items: object) -> list[dict[str, Any]]:
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_TENSORS:
-        raise bad(field, f"must be a list of 1 to {MAX_TENSORS} tensors", items)
+        raise bad_request(field, f"must be a list of 1 to {MAX_TENSORS} tensors", items)
     names: set[str] = set()
     for i, item in enumerate(items):
         if not isinstance(item, dict):
-            raise bad(f"{field}[{i}]", "must be an object", item)
+            raise bad_request(f"{field}[{i}]", "must be an object", item)
         name = item.get("name")
         if not isinstance(name, str) or not name:
-            raise bad(f"{field}[{i}].name", "must be a non-empty string", name)
+            raise bad_request(f"{field}[{i}].name", "must be a non-empty string", name)
         if name in names:
-            raise bad(f"{field}[{i}].name", "must not be given twice", name)
+            raise bad_request(f"{field}[{i}].name", "must not be given twice", name)
         names.add(name)
     return items
 
@@ -174,7 +176,7 @@ def request_inputs(items: object, read_array: ReadArray) -> tuple[Tensor, ...]:
         field = f"inputs[{i}]"
         datatype = item.get("datatype")
         if datatype not in tensors.DTYPES:
-            raise bad(f"{field}.datatype", f"must be one of {', '.join(tensors.DTYPES)}", datatype)
+            raise bad_request(f"{field}.datatype", f"must be one of {', '.join(tensors.DTYPES)}", datatype)
         shape = tensors.check_shape(f"{field}.shape", item.get("shape"))
         inputs.append(Tensor(item["name"], datatype, read_array(i, item, datatype, shape)))
     return tuple(inputs)
@@ -195,16 +197,18 @@ class _TensorData:
             return tensors.from_json(f"{field}.data", datatype, shape, item.get("data"))
         part = _part(f"{field}.parameters.binary_data_size", size, self._binary[self.used :])
         if "data" in item:
-            raise bad(f"{field}.data", "must be absent where binary_data_size is given", item["data"])
+            raise bad_request(f"{field}.data", "must be absent where binary_data_size is given", item["data"])
         self.used += len(part)
         return tensors.from_binary(f"{field}.parameters.binary_data_size", datatype, shape, part)
 
 
 def _part(field: str, size: object, remaining: memoryview) -> memoryview:
     if type(size) is not int or size < 0:
-        raise bad(field, "must be an integer of 0 or more", size)
+        raise bad_request(field, "must be an integer of 0 or more", size)
     if size > len(remaining):
-        raise bad(field, f"must be at most the {len(remaining)} bytes that are left of the body", size)
+        raise bad_request(
+            field, f"must be at most the {len(remaining)} bytes that are left of the body", size
+        )
     return remaining[:size]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from serving.images.documents.output_manifest import Input
 from serving.runtimes.model import Output
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
-from serving.runtimes.open_inference.tensors import Array, bad
+from serving.runtimes.open_inference.tensors import Array, bad_request
 
 
 def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:
@@ -18,13 +18,15 @@ def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:
     if len(request.inputs) != len(inputs):
         requested = [tensor.name for tensor in request.inputs]
         names = ", ".join(declared.name for declared in inputs)
-        raise bad("inputs", "must be one tensor" if len(inputs) == 1 else f"must be {names}", requested)
+        raise bad_request(
+            "inputs", "must be one tensor" if len(inputs) == 1 else f"must be {names}", requested
+        )
     by_name = {declared.name: declared for declared in inputs}
     arrays = {}
     for i, tensor in enumerate(request.inputs):
         if tensor.name not in by_name:
             rule = f"must be {' or '.join(repr(name) for name in by_name)}"
-            raise bad(f"inputs[{i}].name", rule, tensor.name)
+            raise bad_request(f"inputs[{i}].name", rule, tensor.name)
         _check(f"inputs[{i}]", tensor, by_name[tensor.name])
         arrays[tensor.name] = tensor.array
     return [arrays[declared.name] for declared in inputs]
@@ -32,13 +34,15 @@ def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:
 
 def _check(field: str, tensor: Tensor, declared: Input) -> None:
     if tensor.datatype != declared.datatype:
-        raise bad(f"{field}.datatype", f"must be {declared.datatype}", tensor.datatype)
+        raise bad_request(f"{field}.datatype", f"must be {declared.datatype}", tensor.datatype)
     shape = tensor.array.shape
     fits = len(shape) == len(declared.shape) and all(
         expected in {-1, size} for expected, size in zip(declared.shape, shape, strict=True)
     )
     if not fits or 0 in shape:
-        raise bad(f"{field}.shape", f"must be {list(declared.shape)}, where -1 is 1 or more", list(shape))
+        raise bad_request(
+            f"{field}.shape", f"must be {list(declared.shape)}, where -1 is 1 or more", list(shape)
+        )
 
 
 def requested_outputs(request: InferenceRequest, outputs: Sequence[Output]) -> tuple[RequestedOutput, ...]:
@@ -52,7 +56,7 @@ def requested_outputs(request: InferenceRequest, outputs: Sequence[Output]) -> t
         return tuple(RequestedOutput(name, request.binary) for name in names)
     for i, output in enumerate(request.outputs):
         if output.name not in names:
-            raise bad(f"outputs[{i}].name", f"must be one of {', '.join(names)}", output.name)
+            raise bad_request(f"outputs[{i}].name", f"must be one of {', '.join(names)}", output.name)
     return request.outputs
 
 

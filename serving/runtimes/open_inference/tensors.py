@@ -40,7 +40,7 @@ _MAX_RANK = 8
 TOO_LARGE = 413
 
 
-def bad(field: str, rule: str, value: object) -> errors.ApiError:
+def bad_request(field: str, rule: str, value: object) -> errors.ApiError:
     """Return the error of status 400 for a broken rule: the field's path, the rule and the value."""
     shown = repr(value)
     message = f"{field}: {rule}, got {shown if len(shown) <= 120 else shown[:117] + '...'}"
@@ -49,7 +49,7 @@ def bad(field: str, rule: str, value: object) -> errors.ApiError:
 
 def too_large(rule: str, value: object) -> errors.ApiError:
     """Return the error of status 413 for a body above the bound."""
-    refused = bad("body", rule, value)
+    refused = bad_request("body", rule, value)
     return errors.ApiError(TOO_LARGE, "RequestEntityTooLarge", refused.message, refused.causes)
 
 
@@ -75,9 +75,9 @@ def check_shape(field: str, shape: object) -> tuple[int, ...]:
         errors.ApiError: 400, it is not a list of at most 8 non-negative integers.
     """
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        raise bad(field, "must be a list of integers that are 0 or more", shape)
+        raise bad_request(field, "must be a list of integers that are 0 or more", shape)
     if len(shape) > _MAX_RANK:
-        raise bad(field, f"must have at most {_MAX_RANK} dimensions", len(shape))
+        raise bad_request(field, f"must have at most {_MAX_RANK} dimensions", len(shape))
     return tuple(shape)
 
 
@@ -90,7 +90,7 @@ def _shaped(field: str, array: Array, shape: Sequence[int]) -> Array:
     try:
         return array.reshape(tuple(shape))
     except (ValueError, OverflowError) as error:
-        raise bad(field, "must have a shape that an array can have", list(shape)) from error
+        raise bad_request(field, "must have a shape that an array can have", list(shape)) from error
 
 
 def from_json(field: str, datatype: str, shape: Sequence[int], data: object) -> Array:
@@ -100,18 +100,18 @@ def from_json(field: str, datatype: str, shape: Sequence[int], data: object) -> 
         errors.ApiError: 400, with the field's path.
     """
     if not isinstance(data, list):
-        raise bad(field, "must be a list", data)
+        raise bad_request(field, "must be a list", data)
     values = _flat(field, tuple(shape), data)
     _check_count(field, shape, values)
     allowed = _ALLOWED[DTYPES[datatype].kind]
     if not set(map(type, values)) <= allowed:
         wrong = next(value for value in values if type(value) not in allowed)
-        raise bad(field, f"must be elements of {datatype}", wrong)
+        raise bad_request(field, f"must be elements of {datatype}", wrong)
     if datatype == "BYTES":
         try:
             values = [value.encode() for value in values]
         except UnicodeEncodeError as error:
-            raise bad(field, "must be in the range of BYTES", str(error)) from error
+            raise bad_request(field, "must be in the range of BYTES", str(error)) from error
     return from_values(field, datatype, shape, values)
 
 
@@ -130,14 +130,14 @@ def from_values(field: str, datatype: str, shape: Sequence[int], values: Sequenc
             with np.errstate(over="raise"):
                 array = np.array(values, dtype=DTYPES[datatype])
     except (OverflowError, FloatingPointError) as error:
-        raise bad(field, f"must be in the range of {datatype}", str(error)) from error
+        raise bad_request(field, f"must be in the range of {datatype}", str(error)) from error
     return _shaped(field, array, shape)
 
 
 def _check_count(field: str, shape: Sequence[int], values: Sequence[Any]) -> None:
     count = math.prod(shape)
     if len(values) != count:
-        raise bad(field, f"must have the {count} elements that shape {list(shape)} says", len(values))
+        raise bad_request(field, f"must have the {count} elements that shape {list(shape)} says", len(values))
 
 
 _ALLOWED: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "O": {str}}
@@ -149,7 +149,7 @@ def _flat(field: str, shape: tuple[int, ...], data: list[Any]) -> list[Any]:
         if not any(isinstance(value, list) for value in values):
             break
         if not all(isinstance(value, list) and len(value) == size for value in values):
-            raise bad(
+            raise bad_request(
                 field, f"must be flat or nested as shape {list(shape)}", f"depth {depth} of other sizes"
             )
         values = [item for value in values for item in value]
@@ -168,31 +168,31 @@ def from_binary(field: str, datatype: str, shape: Sequence[int], raw: memoryview
     dtype = DTYPES[datatype]
     if len(raw) != count * dtype.itemsize:
         rule = f"must be the {count * dtype.itemsize} bytes of {datatype} with shape {list(shape)}"
-        raise bad(field, rule, len(raw))
+        raise bad_request(field, rule, len(raw))
     if datatype == "BOOL" and count and int(np.frombuffer(raw, np.uint8).max()) > 1:
-        raise bad(field, "must be bytes 0 and 1", "another byte")
+        raise bad_request(field, "must be bytes 0 and 1", "another byte")
     return _shaped(field, np.frombuffer(raw, dtype), shape)
 
 
 def _from_bytes(field: str, count: int, raw: memoryview) -> Array:
     # Each element takes at least its length: check before allocating what the shape claims.
     if count * _LENGTH.size > len(raw):
-        raise bad(
+        raise bad_request(
             field, f"must hold {count} elements, each a 4-byte length and its bytes", f"{len(raw)} bytes"
         )
     array = np.empty(count, dtype=object)
     offset = 0
     for i in range(count):
         if offset + _LENGTH.size > len(raw):
-            raise bad(field, f"must hold {count} elements", f"{i} before the bytes end")
+            raise bad_request(field, f"must hold {count} elements", f"{i} before the bytes end")
         (length,) = _LENGTH.unpack_from(raw, offset)
         offset += _LENGTH.size
         if offset + length > len(raw):
-            raise bad(field, f"element {i} of {length} bytes must fit", f"{len(raw) - offset} left")
+            raise bad_request(field, f"element {i} of {length} bytes must fit", f"{len(raw) - offset} left")
         array[i] = bytes(raw[offset : offset + length])
         offset += length
     if offset != len(raw):
-        raise bad(field, f"must end after {count} elements", f"{len(raw) - offset} more bytes")
+        raise bad_request(field, f"must end after {count} elements", f"{len(raw) - offset} more bytes")
     return array
 
 
@@ -215,9 +215,9 @@ def to_json(field: str, array: Array) -> list[Any]:
         try:
             return [value.decode() for value in values]
         except UnicodeDecodeError as error:
-            raise bad(field, "is not UTF-8: ask for it with binary_data", str(error)) from error
+            raise bad_request(field, "is not UTF-8: ask for it with binary_data", str(error)) from error
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise bad(
+        raise bad_request(
             field, "JSON has no NaN or infinity: ask for it with binary_data", "a value that is not finite"
         )
     return values

@@ -202,7 +202,7 @@ async def test_prober_proves_a_container_by_its_answer(tmp_path: Path) -> None:
 
         async def verdict(name: str) -> str:
             candidate = Candidate(name, f"/default/{name}", (method,), h2c=True, has_replica=True)
-            return await prober.verdict(candidate)
+            return await prober.first_failure(candidate)
 
         assert await verdict("ready-a") == ""
         assert await verdict("plain-a") == "", "UNIMPLEMENTED is an answer of the server"

@@ -97,15 +97,15 @@ async def test_verdict_is_the_first_response_that_is_not_200(
 ) -> None:
     listener.sick = {"/n/good/sick"}
     prober = Prober(tmp_path / "probe.sock", 5.0)
-    assert await prober.verdict(candidate("/v2/health/ready", "/v2/models/m/ready")) == ""
-    assert await prober.verdict(candidate("/a", "/sick", "/b")) == "GET /sick: 503 no model"
+    assert await prober.first_failure(candidate("/v2/health/ready", "/v2/models/m/ready")) == ""
+    assert await prober.first_failure(candidate("/a", "/sick", "/b")) == "GET /sick: 503 no model"
     assert listener.requests[-1] == "/n/good/sick"
     await prober.close()
 
 
 async def test_probe_fails_when_nobody_listens(tmp_path: Path) -> None:
     prober = Prober(tmp_path / "probe.sock", 5.0)
-    assert (await prober.verdict(candidate("/a"))).startswith("GET /a: ")
+    assert (await prober.first_failure(candidate("/a"))).startswith("GET /a: ")
     await prober.close()
 
 
@@ -120,7 +120,9 @@ async def test_probe_fails_when_the_answer_is_endless(tmp_path: Path) -> None:
 
     server = await asyncio.start_unix_server(endless, tmp_path / "probe.sock")
     prober = Prober(tmp_path / "probe.sock", 5.0)
-    assert await prober.verdict(candidate("/a")) == f"GET /a: an answer of more than {ANSWER_BYTES} bytes"
+    assert (
+        await prober.first_failure(candidate("/a")) == f"GET /a: an answer of more than {ANSWER_BYTES} bytes"
+    )
     await prober.close()
     server.close()
 

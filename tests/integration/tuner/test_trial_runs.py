@@ -29,7 +29,7 @@ from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
-from tuner.trials.run import TrialRun, longest
+from tuner.trials.run import TrialRun, measurement_limit
 from tuner.trials.trial_status import Report
 
 QUICKLY = TrialSettings(
@@ -361,7 +361,7 @@ async def test_trial_of_long_windows_has_more_time() -> None:
         status = await trials.end_of()
     assert status["reason"] == "TimedOut"
     assert status["message"] == "not done after 0.117 s of load"
-    assert longest(Load(window_seconds=600, levels=["1"] * 8), DEFAULTS) > 8 * 600
+    assert measurement_limit(Load(window_seconds=600, levels=["1"] * 8), DEFAULTS) > 8 * 600
 
 
 async def test_deleted_trial_frees_its_cores_for_the_next() -> None:

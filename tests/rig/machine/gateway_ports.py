@@ -11,7 +11,7 @@ from serving.embedded.kubelet.container import port_binding
 from serving.system.network import sockets
 
 needs_marks = pytest.mark.skipif(
-    not (sockets.can_mark() and port_binding.can_accept_only(sockets.GATEWAY_MARK)),
+    not (sockets.can_mark() and port_binding.can_accept_only_marked(sockets.GATEWAY_MARK)),
     reason="needs CAP_NET_ADMIN to filter and mark packets",
 )
 
@@ -19,7 +19,7 @@ needs_marks = pytest.mark.skipif(
 def keep_for_gateway(address: str, port: int) -> None:
     """Attach the filter to this process's listener at an address; it drops the packets without the mark."""
     with _listener(address, port) as listener:
-        port_binding.accept_only(listener, sockets.GATEWAY_MARK)
+        port_binding.accept_only_marked(listener, sockets.GATEWAY_MARK)
 
 
 def _listener(address: str, port: int) -> socket.socket:

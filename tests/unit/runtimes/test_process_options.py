@@ -8,7 +8,7 @@ from serving import errors
 from serving.images.documents.output_manifest import Input
 from serving.runtimes import process
 from serving.runtimes.batching import predictions
-from serving.runtimes.batching.batches import Answer
+from serving.runtimes.batching.batches import Outputs
 from serving.runtimes.model import Output
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.settings import RuntimeSettings
@@ -33,7 +33,7 @@ class ShapedModel:
     def expected_seconds(self, request: InferenceRequest) -> float:
         return 0
 
-    def infer(self, request: InferenceRequest) -> Answer:
+    def infer(self, request: InferenceRequest) -> Outputs:
         raise AssertionError("nothing is predicted here")
 
 

@@ -15,19 +15,19 @@ from scipy import special
 from serving.resources.tuning.trial import Estimate
 from tuner.load.windows.samples import Floats
 
-_TAIL = 0.025
+_TAIL_PROBABILITY = 0.025
 _Z = 1.959964
 """Quantile of the normal distribution at 97.5 %."""
 _BATCHES = (64, 32, 16, 8)
 """Numbers of batches to try, in this order; with fewer than 8, an interval is mostly Student's t."""
 _CORRELATION_PERCENT = 90.0
 """Percentile at which correlation is estimated as well: too few values lie above a higher one."""
-_THRESHOLD = 80.0
+_TAIL_PERCENT = 80.0
 """Percentile above which the tail is modelled."""
-_LAG_Z = 1.2816
+_AUTOCORRELATION_Z = 1.2816
 """Quantile at 90 %: a greater correlation between neighbouring batches makes the batches longer."""
 
-_MOST_LAG = 0.8
+_MAX_AUTOCORRELATION = 0.8
 """Greatest correlation between batches to correct for: a window with more is too short for any estimate."""
 
 
@@ -38,31 +38,33 @@ def mean(values: Floats) -> Estimate:
         return Estimate(value=only, low=0.0, high=math.inf)
     batches = _independent(values)
     centre = float(values.mean())
-    deviation = math.sqrt(float(batches.var(ddof=1)) * _lag_factor(batches) / len(batches))
+    deviation = math.sqrt(float(batches.var(ddof=1)) * _autocorrelation_factor(batches) / len(batches))
     half = _student(len(batches)) * deviation
     return Estimate(value=centre, low=max(0.0, centre - half), high=centre + half)
 
 
-def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: float) -> Estimate:
+def percentile(values: Floats, percent: float, *, censored: int = 0, longest: float) -> Estimate:
     """Estimate a percentile.
 
     Args:
         values: in the order of time.
         percent: 0 to 100.
-        beyond: number of further values above all others.
+        censored: number of right-censored values: above all others.
         longest: greatest possible value; the end of an unbounded interval.
     """
-    count = len(values) + beyond
+    count = len(values) + censored
     if count == 0:
         return Estimate(value=longest, low=0.0, high=longest)
     ordered = np.sort(values)
     rank = math.ceil(count * percent / 100)
     value = _at(ordered, rank, longest)
     lower_value = _at(ordered, math.ceil(count * min(percent, _CORRELATION_PERCENT) / 100), longest)
-    correlation = max(inflation((values > bound).astype(np.float64)) for bound in {value, lower_value})
+    correlation = max(
+        variance_inflation((values > bound).astype(np.float64)) for bound in {value, lower_value}
+    )
     effective = max(1, math.floor(count / correlation))
-    low = _binomial(_TAIL, effective, percent / 100)
-    high = _binomial(1 - _TAIL, effective, percent / 100) + 1
+    low = _binomial(_TAIL_PROBABILITY, effective, percent / 100)
+    high = _binomial(1 - _TAIL_PROBABILITY, effective, percent / 100) + 1
     return Estimate(
         value=value,
         low=_at(ordered, math.floor(low * count / effective), longest),
@@ -77,22 +79,22 @@ def tail_end(values: Floats, percent: float, *, longest: float) -> float:
     Modeling of Extreme Values, 2001, chapter 4, with a shape of 0); a heavier tail extends further. `longest`
     if the model has too few values.
     """
-    threshold = percentile(values, _THRESHOLD, longest=longest)
-    beyond = values > threshold.value
-    if percent <= _THRESHOLD or threshold.high >= longest or beyond.sum() < 2:
+    threshold = percentile(values, _TAIL_PERCENT, longest=longest)
+    exceeds = values > threshold.value
+    if percent <= _TAIL_PERCENT or threshold.high >= longest or exceeds.sum() < 2:
         return longest
-    excess = float((values[beyond] - threshold.value).mean())
-    independent = max(1.0, float(beyond.sum()) / inflation(beyond.astype(np.float64)))
-    steps = math.log((100 - _THRESHOLD) / (100 - percent))
-    return min(longest, threshold.high + excess * (1 + _Z / math.sqrt(independent)) * steps)
+    excess = float((values[exceeds] - threshold.value).mean())
+    effective = max(1.0, float(exceeds.sum()) / variance_inflation(exceeds.astype(np.float64)))
+    steps = math.log((100 - _TAIL_PERCENT) / (100 - percent))
+    return min(longest, threshold.high + excess * (1 + _Z / math.sqrt(effective)) * steps)
 
 
-def share(true: Floats, *, more: int = 0) -> Estimate:
-    """Estimate the share of ones in a time series of zeros and ones that `more` ones follow."""
-    count, ones = len(true) + more, float(true.sum()) + more
+def share(indicators: Floats, *, additional_ones: int = 0) -> Estimate:
+    """Estimate the share of ones in a time series of zeros and ones that `additional_ones` ones follow."""
+    count, ones = len(indicators) + additional_ones, float(indicators.sum()) + additional_ones
     if count == 0:
         return Estimate(value=0.0, low=0.0, high=1.0)
-    value, effective = ones / count, count / inflation(true)
+    value, effective = ones / count, count / variance_inflation(indicators)
     centre = (value + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
     spread = math.sqrt(value * (1 - value) / effective + _Z**2 / (4 * effective**2))
     half = _Z * spread / (1 + _Z**2 / effective)
@@ -101,7 +103,7 @@ def share(true: Floats, *, more: int = 0) -> Estimate:
     return Estimate(value=value, low=low, high=1.0 if ones == count else min(1.0, centre + half))
 
 
-def inflation(values: Floats) -> float:
+def variance_inflation(values: Floats) -> float:
     """Return the ratio of the mean's variance to that of independent values; at least 1.
 
     It includes the factor of Student's t for few batches.
@@ -110,7 +112,7 @@ def inflation(values: Floats) -> float:
         return 1.0
     batches = _independent(values)
     size = len(values) // len(batches)
-    ratio = float(batches.var(ddof=1)) * _lag_factor(batches) * size / float(values.var())
+    ratio = float(batches.var(ddof=1)) * _autocorrelation_factor(batches) * size / float(values.var())
     return max(1.0, ratio * (_student(len(batches)) / _Z) ** 2)
 
 
@@ -122,22 +124,22 @@ def _independent(values: Floats) -> Floats:
             continue
         size = len(values) // count
         batches = values[: size * count].reshape(count, size).mean(axis=1)
-        if abs(_lag(batches)) <= _LAG_Z / math.sqrt(count):
+        if abs(_autocorrelation(batches)) <= _AUTOCORRELATION_Z / math.sqrt(count):
             break
     return batches
 
 
-def _lag_factor(batches: Floats) -> float:
+def _autocorrelation_factor(batches: Floats) -> float:
     """Return the factor of the mean's variance due to correlated batches, modelled as an AR(1) process.
 
     The estimate of the correlation is too low by about 1 / n (Kendall, Note on bias in the estimation of
     autocorrelation, Biometrika 41, 1954).
     """
-    lag = min(_MOST_LAG, max(0.0, _lag(batches) + 1 / len(batches)))
-    return (1 + lag) / (1 - lag)
+    autocorrelation = min(_MAX_AUTOCORRELATION, max(0.0, _autocorrelation(batches) + 1 / len(batches)))
+    return (1 + autocorrelation) / (1 - autocorrelation)
 
 
-def _lag(values: Floats) -> float:
+def _autocorrelation(values: Floats) -> float:
     """Return the correlation between neighbours."""
     centred = values - values.mean()
     square = float(centred @ centred)
@@ -145,7 +147,7 @@ def _lag(values: Floats) -> float:
 
 
 def _student(batches: int) -> float:
-    return float(special.stdtrit(batches - 1, 1 - _TAIL))
+    return float(special.stdtrit(batches - 1, 1 - _TAIL_PROBABILITY))
 
 
 def _binomial(probability: float, count: int, chance: float) -> int:

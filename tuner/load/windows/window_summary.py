@@ -48,7 +48,7 @@ def summary(
         throughput=_throughput(kept),
         latencies=_latencies(kept, constraints, objective_percentile),
         tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
-        error_rate=estimates.share(failed.astype(np.float64), more=_stuck(kept)),
+        error_rate=estimates.share(failed.astype(np.float64), additional_ones=_stuck(kept)),
         usage=Usage(generator_cpu=kept.generator_cpu),
         steady=steadiness.steady(samples, start),
         generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
@@ -98,7 +98,7 @@ def _meets(estimate: Estimate | None, limit: float) -> Meets:
 def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
     """Estimate a constraint's value, with failures above every limit; None if nothing is known."""
     if constraint.metric == "errorRate":
-        return estimates.share((~samples.ok).astype(np.float64), more=_stuck(samples))
+        return estimates.share((~samples.ok).astype(np.float64), additional_ones=_stuck(samples))
     percent = constraint.percentile
     if constraint.metric == "latency":
         values = np.where(samples.ok, samples.latency, samples.longest)
@@ -108,13 +108,13 @@ def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
         if len(values) + len(samples.silent) == 0:
             return None
         failed = int((~samples.ok).sum())
-        return _slow(values, samples.silent, percent, beyond=failed, longest=samples.longest)
+        return _slow(values, samples.silent, percent, censored=failed, longest=samples.longest)
     if len(samples.itl) == 0:
         return None
     return estimates.percentile(samples.itl, percent, longest=samples.longest)
 
 
-def _slow(values: Floats, ages: Floats, percent: float, *, beyond: int = 0, longest: float) -> Estimate:
+def _slow(values: Floats, ages: Floats, percent: float, *, censored: int = 0, longest: float) -> Estimate:
     """Estimate a percentile of times, including the requests that have waited longer than it.
 
     Value and lower end count their ages so far, so that a window that ends during a batch has a finite
@@ -124,15 +124,15 @@ def _slow(values: Floats, ages: Floats, percent: float, *, beyond: int = 0, long
         values: known times, in the order of time.
         ages: of the requests that still wait.
         percent: 0 to 100.
-        beyond: number of requests that wait for ever.
+        censored: number of requests that wait for ever.
         longest: greatest possible time.
     """
-    known = estimates.percentile(values, percent, beyond=beyond, longest=longest)
-    waiting = ages[ages > known.value] if len(values) + beyond else ages
+    known = estimates.percentile(values, percent, censored=censored, longest=longest)
+    waiting = ages[ages > known.value] if len(values) + censored else ages
     if len(waiting) == 0:
         return known
-    least = estimates.percentile(np.append(values, waiting), percent, beyond=beyond, longest=longest)
-    most = estimates.percentile(values, percent, beyond=beyond + len(waiting), longest=longest)
+    least = estimates.percentile(np.append(values, waiting), percent, censored=censored, longest=longest)
+    most = estimates.percentile(values, percent, censored=censored + len(waiting), longest=longest)
     return Estimate(value=least.value, low=least.low, high=max(most.high, least.value))
 
 

@@ -177,7 +177,9 @@ def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) 
     gateway_port = tcp_ports.gateway_port(pod["metadata"])
     # The gateway marks its connections under the first two conditions: `router.gateway`.
     is_closed = (
-        node.data_dir.is_of_up and sockets.can_mark() and port_binding.can_accept_only(sockets.GATEWAY_MARK)
+        node.data_dir.is_of_up
+        and sockets.can_mark()
+        and port_binding.can_accept_only_marked(sockets.GATEWAY_MARK)
     )
     return {
         "address": identity.address,
@@ -307,7 +309,7 @@ def _start_forked(
     try:
         own_limits = cgroup_limits.without_inherited(limits, process.inherited)
         if process.groups:
-            group = launch.node.cgroups.limit_forked(process.groups, own_limits)
+            group = launch.node.cgroups.limit_spare(process.groups, own_limits)
             specification = _complete(launch, group, nonce, join=False)
         else:
             specification = _complete(launch, _create_cgroups(launch, own_limits), nonce, join=True)

@@ -30,7 +30,7 @@ _SO_ATTACH_FILTER, _SO_LOCK_FILTER = 26, 44
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _MARK_AT = 0xFFFFF000 + 20
 """SKF_AD_OFF + SKF_AD_MARK, bpf(4): the mark (SO_MARK) of the packet's sender."""
-_WHOLE = 0xFFFFFFFF
+_WHOLE_PACKET = 0xFFFFFFFF
 _TCP_CLOSE = 7
 """State of a socket that is neither connected nor listens: <net/tcp_states.h>, the first byte of tcp_info."""
 _PAUSE_SECONDS = 0.002
@@ -54,15 +54,15 @@ def requested_port(address: bytes, pod_address: str) -> int | None:
     return None
 
 
-def can_accept_only(mark: int) -> bool:
+def can_accept_only_marked(mark: int) -> bool:
     """Whether the shim may attach the filter of a gateway port: the agent has CAP_NET_ADMIN."""
-    tried = _socket.socket()
+    sock = _socket.socket()
     try:
-        accept_only(tried, mark)
+        accept_only_marked(sock, mark)
     except PermissionError:
         return False
     finally:
-        tried.close()
+        sock.close()
     return True
 
 
@@ -105,13 +105,13 @@ class PortBinder:
             port = requested_port(address, self._spec["address"])
             if port is None or port not in self._spec["ports"]:
                 return None
-            opened = call.open_socket()
+            descriptor = call.open_socket()
         except OSError:
             return None  # an address or a descriptor that the kernel refuses, too
         try:
-            bound = _socket.socket(fileno=opened)
+            bound = _socket.socket(fileno=descriptor)
         except OSError:
-            os.close(opened)
+            os.close(descriptor)
             return None  # not a socket
         try:
             if not _can_listen(bound):
@@ -132,7 +132,7 @@ class PortBinder:
             return errno.EADDRINUSE
         bound.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
         if port == self._spec["gateway_port"]:
-            accept_only(bound, self._spec["mark"])
+            accept_only_marked(bound, self._spec["mark"])
         bound.bind((address if bound.family == _socket.AF_INET else f"::ffff:{address}", port))
         return 0
 
@@ -156,12 +156,12 @@ def _can_listen(bound: _socket.socket) -> bool:
     return bound.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1) == bytes([_TCP_CLOSE])
 
 
-def accept_only(bound: _socket.socket, mark: int) -> None:
+def accept_only_marked(bound: _socket.socket, mark: int) -> None:
     """Drop all packets without this mark, of the connections that the socket will accept, too, for ever."""
     instructions = (
         (_LOAD, 0, 0, _MARK_AT),
         (_IF_EQUAL, 0, 1, mark),
-        (_RETURN, 0, 0, _WHOLE),
+        (_RETURN, 0, 0, _WHOLE_PACKET),
         (_RETURN, 0, 0, 0),
     )
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *i) for i in instructions))

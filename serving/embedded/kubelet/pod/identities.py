@@ -13,7 +13,7 @@ TRIES = 20
 
 
 class Identities:
-    """The identities of this node's Pods; the agent first calls `take` for the recorded ones."""
+    """The identities of this node's Pods; a restarted agent first calls `occupy` for the recorded ones."""
 
     def __init__(self, network: str, user_ids: UserIds | None) -> None:
         """`network` are the first two octets of addresses; without `user_ids`, users are the agent's."""

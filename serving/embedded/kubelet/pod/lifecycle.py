@@ -12,7 +12,7 @@ from serving.settings import NodeSettings
 
 NODE_SHUTDOWN = "NodeShutdown"
 """Reason of an exit by `slipway down`: the next run counts as no restart, and waits for no back-off."""
-Policy = Literal["Always", "OnFailure", "Never"]
+RestartPolicy = Literal["Always", "OnFailure", "Never"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 
@@ -81,7 +81,7 @@ class Steps:
     backing_off: tuple[str, ...] = ()
 
 
-def exited(
+def recorded_exit(
     code: int, signal: int, *, oom: bool, error: str, finished_at: datetime, shutdown: bool = False
 ) -> ContainerExit:
     """Return the exit from a shim's record, with the reasons of containerd's CRI plugin.
@@ -99,12 +99,12 @@ def exited(
     return ContainerExit(code, "Completed" if code == 0 else "Error", "", signal, finished_at)
 
 
-def lost(finished_at: datetime, message: str) -> ContainerExit:
+def unknown_exit(finished_at: datetime, message: str) -> ContainerExit:
     """Return the exit of a run whose end was not recorded, with the kubelet's reason and code."""
     return ContainerExit(137, "ContainerStatusUnknown", message, 0, finished_at)
 
 
-def restarts(policy: Policy, exit_: ContainerExit) -> bool:
+def restarts(policy: RestartPolicy, exit_: ContainerExit) -> bool:
     """Whether a container with this exit is restarted."""
     return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
 
@@ -144,7 +144,7 @@ def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
     return run.exit.finished_at + timedelta(seconds=delay)
 
 
-def blocked_until(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
+def retry_at(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
     """Return when to retry a failed start: the same back-off with a lower cap, as nothing has run."""
     delay = min(settings.backoff_base_seconds * 2 ** min(attempts - 1, 30), settings.blocked_cap_seconds)
     return now + timedelta(seconds=delay)
@@ -155,7 +155,7 @@ def init_done(inits: Sequence[Container]) -> bool:
     return all(c.run is not None and c.run.exit is not None and c.run.exit.code == 0 for c in inits)
 
 
-def phase(policy: Policy, inits: Sequence[Container], mains: Sequence[Container]) -> Phase:
+def phase(policy: RestartPolicy, inits: Sequence[Container], mains: Sequence[Container]) -> Phase:
     """Return the Pod's phase."""
     if policy == "Never" and any(c.run and c.run.exit and c.run.exit.code != 0 for c in inits):
         return "Failed"
@@ -166,7 +166,7 @@ def phase(policy: Policy, inits: Sequence[Container], mains: Sequence[Container]
 
 
 def next_steps(
-    policy: Policy,
+    policy: RestartPolicy,
     inits: Sequence[Container],
     mains: Sequence[Container],
     now: datetime,
@@ -178,17 +178,19 @@ def next_steps(
     if not any(c.run for c in mains):
         for container in inits:
             if container.run is None or container.run.exit is None or container.run.exit.code != 0:
-                again: Policy = "Never" if policy == "Never" else "OnFailure"
-                return _steps([container], again, now, settings)
+                init_policy: RestartPolicy = "Never" if policy == "Never" else "OnFailure"
+                return _steps([container], init_policy, now, settings)
     return _steps(mains, policy, now, settings)
 
 
-def _steps(containers: Iterable[Container], policy: Policy, now: datetime, settings: NodeSettings) -> Steps:
+def _steps(
+    containers: Iterable[Container], policy: RestartPolicy, now: datetime, settings: NodeSettings
+) -> Steps:
     start: list[str] = []
     backing_off: list[str] = []
     times: list[datetime] = []
     for container in containers:
-        at = _due(container, policy, now, settings)
+        at = _start_at(container, policy, now, settings)
         if at is None:
             continue
         if at <= now:
@@ -200,7 +202,9 @@ def _steps(containers: Iterable[Container], policy: Policy, now: datetime, setti
     return Steps(tuple(start), min(times, default=None), tuple(backing_off))
 
 
-def _due(container: Container, policy: Policy, now: datetime, settings: NodeSettings) -> datetime | None:
+def _start_at(
+    container: Container, policy: RestartPolicy, now: datetime, settings: NodeSettings
+) -> datetime | None:
     """Return when a container may start. A time that only a clock set back explains counts as past."""
     run, blocked = container.run, container.blocked
     if run is not None and (run.exit is None or not restarts(policy, run.exit)):

@@ -285,7 +285,7 @@ class PodRunner:
         """Retry the start of a container after a back-off."""
         before = self._containers.states[name].blocked
         attempts = before.attempts + 1 if before else 1
-        until = lifecycle.blocked_until(attempts, clock.now(), self._node.settings)
+        until = lifecycle.retry_at(attempts, clock.now(), self._node.settings)
         self._containers.update(name, blocked=Blocked(reason, message, until, attempts))
         if before is None or before.message != message:
             self._emit(reason, message, warning=True)
@@ -370,8 +370,8 @@ class PodRunner:
         return await termination.run_pre_stop(hook, target, grace, self._gone)
 
     @property
-    def _policy(self) -> lifecycle.Policy:
-        policy: lifecycle.Policy = self.pod["spec"].get("restartPolicy") or "Always"
+    def _policy(self) -> lifecycle.RestartPolicy:
+        policy: lifecycle.RestartPolicy = self.pod["spec"].get("restartPolicy") or "Always"
         return policy
 
     def _grace_seconds(self) -> float:

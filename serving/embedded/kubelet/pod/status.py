@@ -9,7 +9,7 @@ from serving.embedded.kubelet.pod.lifecycle import (
     Container,
     ContainerExit,
     ContainerRun,
-    Policy,
+    RestartPolicy,
     init_done,
     phase,
 )
@@ -195,7 +195,7 @@ def _containers(
 
 def status(
     uid: str,
-    policy: Policy,
+    policy: RestartPolicy,
     inits: Sequence[Container],
     mains: Sequence[Container],
     *,

@@ -59,9 +59,9 @@ class Cgroups:
             except OSError as error:
                 log.info("no cgroup below %s: %s", root, error)
         self._write(process_limit(self.layout, f"{TOP}/{uid}", self.pids_limit))
-        return self._limited(f"{TOP}/{uid}/{container}", joined, limits)
+        return self._limit(f"{TOP}/{uid}/{container}", joined, limits)
 
-    def spares(self) -> list[str]:
+    def make_spares(self) -> list[str]:
         """Make and return the directories in which zygotes make the cgroups of spare processes.
 
         Joining a cgroup waits for all processors (10 to 20 ms where joins are rare), longer than a fork.
@@ -74,20 +74,20 @@ class Cgroups:
                     if root == self.layout.unified:
                         self._delegate(Path(root, part))
                 directories.append(f"{root}/{TOP}/{SPARES}")
-        self.weigh(f"{TOP}/{SPARES}", 1)  # many replicas, beside Pods with a cgroup of their own
+        self.set_cpu_weight(f"{TOP}/{SPARES}", 1)  # many replicas, beside Pods with a cgroup of their own
         return directories
 
-    def weigh(self, group: str, processes: int) -> None:
+    def set_cpu_weight(self, group: str, processes: int) -> None:
         """Give a group of Pods the weight of so many busy processes on each core."""
         for path, text in cpu_weight_of_all(self.layout, group, processes * len(os.sched_getaffinity(0))):
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 
-    def limit_forked(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
+    def limit_spare(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         """Limit the cgroups in which a forked process waits; it has all processes of its Pod to itself."""
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
         self._write(process_limit(self.layout, name, self.pids_limit))
-        return self._limited(name, groups, limits)
+        return self._limit(name, groups, limits)
 
     def sweep_spares(self) -> None:
         """Remove the cgroups of forked processes that are gone; the kernel keeps those of the others."""
@@ -97,7 +97,7 @@ class Cgroups:
                     if group.is_dir():
                         cgroup_files.remove(group)
 
-    def _limited(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
+    def _limit(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         self._write(limit_writes(self.layout, name, limits))
         unified = f"{self.layout.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
@@ -162,10 +162,10 @@ def detect(pids_limit: int = 0) -> Cgroups:
             if not os.access(Path(root, TOP), os.W_OK):
                 raise PermissionError(13, "permission denied")
         except OSError as error:
-            _give_up(cgroups, root, _reason(cgroups.layout, root, error))
+            _mark_missing(cgroups, root, _reason(cgroups.layout, root, error))
     if not pids_limit:
         cgroups.missing.pop("pids", None)
-    cgroups.weigh(TOP, PODS_CPU_WEIGHT)
+    cgroups.set_cpu_weight(TOP, PODS_CPU_WEIGHT)
     return cgroups
 
 
@@ -178,7 +178,7 @@ def _reason(layout: CgroupLayout, root: str, error: OSError) -> str:
     return f"this user may not make cgroups: run `slipway up` as root{delegate}"
 
 
-def _give_up(cgroups: Cgroups, root: str, reason: str) -> None:
+def _mark_missing(cgroups: Cgroups, root: str, reason: str) -> None:
     for name in CONTROLLERS:
         if cgroups.layout.root_of(name) == root:
             cgroups.missing.setdefault(name, reason)

@@ -186,7 +186,9 @@ class ZygotePool:
         return None if record is None else processes.open_pidfd(record[0])
 
     def _start(self, key: ZygoteKey) -> int:
-        return spawn_zygote(self.directory, name_of(key), self._modules[key.image], self._cgroups.spares())
+        return spawn_zygote(
+            self.directory, name_of(key), self._modules[key.image], self._cgroups.make_spares()
+        )
 
 
 def end(directory: Path, name: str) -> None:

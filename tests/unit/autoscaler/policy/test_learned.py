@@ -61,22 +61,22 @@ def test_maximum_is_that_of_the_window() -> None:
     for i, value in enumerate(values):
         window.add(float(i), value)
         for seconds in (0, 3, 60):
-            assert window.since(float(i), seconds) == max(values[max(i - seconds, 0) : i + 1])
-    assert window.since(200.0, 3) == 0
+            assert window.maximum(float(i), seconds) == max(values[max(i - seconds, 0) : i + 1])
+    assert window.maximum(200.0, 3) == 0
 
 
 def test_the_window_forgets_values_when_they_are_older_than_its_longest() -> None:
     window = WindowMaximum(10.0)
     for time, value in ((0.0, 9), (5.0, 4), (20.0, 1)):
         window.add(time, value)
-    assert window.since(20.0, 1000.0) == 1
+    assert window.maximum(20.0, 1000.0) == 1
 
 
 def test_window_restarts_when_the_clock_is_set_back() -> None:
     window = WindowMaximum(1000.0)
     window.add(1000.0, 9)
     window.add(500.0, 2)
-    assert window.since(500.0, 1000.0) == 2
+    assert window.maximum(500.0, 1000.0) == 2
 
 
 def served(offered: float, replicas: int, limit: float, flight: float) -> Load:

@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig
 from autoscaler.policy.cron import Cron
-from autoscaler.policy.metric_needs import metric_needs
+from autoscaler.policy.metric_needs import needs_without_learning
 from autoscaler.policy.schedules import Schedule
 from autoscaler.policy.sizer import Sizer
 
@@ -13,7 +13,7 @@ FOUR = Replicas(desired=4, ready=4)
 def needed(
     metric: Metric, gauges: dict[str, float] | None = None, rate: float = 0, latency: float = 0
 ) -> int | None:
-    return metric_needs([metric], gauges or {}, FOUR, rate, latency)[0].needed
+    return needs_without_learning([metric], gauges or {}, FOUR, rate, latency)[0].needed
 
 
 def test_qps_asks_for_the_rate_over_the_target_when_both_are_known():

@@ -116,7 +116,7 @@ def test_requests_count_once_when_the_clock_is_set_and_the_gateway_of_the_same_e
     ticked(board, 5, reading("a", 96_005 + step, 8_640_500, started=started))
     board.take(T)
     again = reading("a", 96_015 + step, 8_641_500, started=started + step)
-    board.tick([replace(again, timed=WANTED)], frozenset(), WANTED, {}, 15)
+    board.tick([replace(again, timed_targets=WANTED)], frozenset(), WANTED, {}, 15)
     load = board.take(T)
     assert load is not None
     assert (load.arrivals, load.seconds) == (1000, 10)

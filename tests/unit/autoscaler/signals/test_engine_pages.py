@@ -18,7 +18,7 @@ from serving.objects import Object
 from tests.fakes.kube import FakeKube
 from tests.rig.machine.tcp_server import tcp_server
 
-NAMES = engines.MetricNames(shipped())
+NAMES = engines.EnginePageParser(shipped())
 WAITING = "vllm:num_requests_waiting"
 ENOUGH_SECONDS = 4.0
 """Of processor time, after which a measurement ends."""
@@ -68,7 +68,7 @@ def test_parsing_takes_linear_time_when_a_page_is_made_to_be_expensive(
     ).map("".join)
 )
 def test_reading_is_finite_when_a_page_has_any_content(page: str) -> None:
-    waiting = NAMES.read(page).waiting
+    waiting = NAMES.parse(page).waiting
     assert waiting is None or 0 <= waiting < math.inf
 
 
@@ -84,12 +84,12 @@ def test_reading_is_the_sum_of_the_samples_when_other_lines_lie_between(
     for values, number, junk in samples:
         labels = ",".join(f'l{index}="{value}"' for index, value in enumerate(values))
         page += f"{junk}\n{WAITING}{{{labels}}} {number}\nx{WAITING} 7\n"
-    assert NAMES.read(page).waiting == sum(number for _, number, _ in samples)
+    assert NAMES.parse(page).waiting == sum(number for _, number, _ in samples)
 
 
 def test_sample_is_skipped_when_its_line_is_too_long() -> None:
     label = "b" * engines.LONGEST_LINE
-    assert NAMES.read(f'{WAITING}{{a="{label}"}} 1\n{WAITING} 2\n').waiting == 2
+    assert NAMES.parse(f'{WAITING}{{a="{label}"}} 1\n{WAITING} 2\n').waiting == 2
 
 
 def pod(port: int | str) -> Object:

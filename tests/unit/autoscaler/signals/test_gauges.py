@@ -57,14 +57,14 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="a"} 0.5
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="a"} 900
 """
 
-NAMES = engines.MetricNames(shipped())
+NAMES = engines.EnginePageParser(shipped())
 
 
 def test_an_engines_page_is_read_by_its_own_names() -> None:
-    reading = NAMES.read(VLLM)
+    reading = NAMES.parse(VLLM)
     assert (reading.waiting, reading.running, reading.cache, reading.tokens) == (4, 8, 0.75, 1500)
     assert engines.waiting_tokens(reading, 100) == 400
-    reading = NAMES.read(TRITON)
+    reading = NAMES.parse(TRITON)
     assert (reading.waiting, reading.cache, reading.tokens) == (5, 0.5, None)
 
 
@@ -81,7 +81,7 @@ def test_an_engines_page_is_read_by_its_own_names() -> None:
 def test_tokens_and_saturation_are_read_of_every_engine(
     page: str, waiting: float, running: float, cache: float | None, tokens: float
 ) -> None:
-    reading = NAMES.read(page)
+    reading = NAMES.parse(page)
     assert (reading.waiting, reading.running, reading.cache, reading.tokens) == (
         waiting,
         running,
@@ -92,7 +92,7 @@ def test_tokens_and_saturation_are_read_of_every_engine(
 
 @given(st.text(max_size=300))
 def test_values_are_finite_and_not_negative_for_any_page(text: str) -> None:
-    reading = NAMES.read(VLLM + text + "\nvllm:num_requests_waiting NaN\nvllm:num_requests_running -3\n")
+    reading = NAMES.parse(VLLM + text + "\nvllm:num_requests_waiting NaN\nvllm:num_requests_running -3\n")
     for value in (reading.waiting, reading.running, reading.cache, reading.tokens):
         assert value is not None
         assert 0 <= value < math.inf

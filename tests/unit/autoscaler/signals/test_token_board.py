@@ -24,32 +24,32 @@ def reading(
 def test_target_that_no_gateway_counts_is_not_measured() -> None:
     board = TokenBoard()
     board.tick([reading(10, 100)])
-    assert board.waiting(OTHER) is None
-    assert board.load(OTHER, 1) is None
+    assert board.waiting_tokens(OTHER) is None
+    assert board.engine_load(OTHER, 1) is None
 
 
 def test_first_reading_has_waiting_tokens_and_no_rate() -> None:
     board = TokenBoard()
     board.tick([reading(10, 100, queued=3)])
-    assert board.waiting(CHAT) == 30
-    assert board.load(CHAT, 1) is None
+    assert board.waiting_tokens(CHAT) == 30
+    assert board.engine_load(CHAT, 1) is None
 
 
 def test_rates_and_waiting_tokens_of_gateways_add_up() -> None:
     board = TokenBoard()
     board.tick([reading(10, 100), reading(10, 0, gateway="h")])
     board.tick([reading(15, 600, queued=2), reading(20, 500, gateway="h", queued=1)])
-    load = board.load(CHAT, 4)
+    load = board.engine_load(CHAT, 4)
     assert load is not None
     assert (load.tokens, load.waiting, load.replicas) == (150, 3, 4)
-    assert board.waiting(CHAT) == 30
+    assert board.waiting_tokens(CHAT) == 30
 
 
 def test_requests_that_are_only_read_do_not_wait() -> None:
     board = TokenBoard()
     board.tick([reading(10, 0)])
     board.tick([reading(15, 50, queued=2, age=QUEUED_SECONDS / 2)])
-    load = board.load(CHAT, 1)
+    load = board.engine_load(CHAT, 1)
     assert load is not None
     assert load.waiting == 0
 
@@ -58,7 +58,7 @@ def test_counts_of_a_new_envoy_begin_at_zero() -> None:
     board = TokenBoard()
     board.tick([reading(10, 1000)])
     board.tick([reading(15, 50, started=12)])
-    load = board.load(CHAT, 1)
+    load = board.engine_load(CHAT, 1)
     assert load is not None
     assert load.tokens == 10
 
@@ -67,7 +67,7 @@ def test_tokens_count_once_when_a_later_start_is_computed_for_the_same_envoy() -
     board = TokenBoard()
     board.tick([reading(1000, 1000)])
     board.tick([reading(1005, 1050, started=12)])
-    load = board.load(CHAT, 1)
+    load = board.engine_load(CHAT, 1)
     assert load is not None
     assert load.tokens == 10
 
@@ -76,8 +76,8 @@ def test_repeated_reading_keeps_the_rate() -> None:
     board = TokenBoard()
     for item in (reading(10, 0), reading(15, 50), reading(15, 50)):
         board.tick([item])
-    load = board.load(CHAT, 1)
+    load = board.engine_load(CHAT, 1)
     assert load is not None
     assert load.tokens == 10
     board.tick([])
-    assert board.waiting(CHAT) is None
+    assert board.waiting_tokens(CHAT) is None

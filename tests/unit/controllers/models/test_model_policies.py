@@ -6,7 +6,7 @@ import pytest
 
 from serving.controllers.models.model_policies import ModelPolicies
 from serving.kube import Informer
-from serving.planning.models.policy import Policy
+from serving.planning.models.policy import ModelPolicy
 from serving.resources import kinds, names
 from serving.settings import ModelPolicySettings
 from tests.fakes.kube import FakeKube
@@ -15,7 +15,7 @@ from tests.objects.models.signing_keys import key_pair
 SETTINGS = "the settings models.policy"
 
 
-async def policies_of(settings: ModelPolicySettings, **annotations: str) -> tuple[Policy, ...]:
+async def policies_of(settings: ModelPolicySettings, **annotations: str) -> tuple[ModelPolicy, ...]:
     """Return the policies of a Namespace `team`; `policy` and `keys` are its annotations."""
     kube = FakeKube()
     by_name = {"policy": names.MODEL_POLICY_ANNOTATION, "keys": names.MODEL_POLICY_KEYS_ANNOTATION}
@@ -30,7 +30,7 @@ async def policies_of(settings: ModelPolicySettings, **annotations: str) -> tupl
 
 async def test_nothing_is_required_by_default() -> None:
     current = await policies_of(ModelPolicySettings())
-    assert current == (Policy(SETTINGS), Policy("Namespace team"))
+    assert current == (ModelPolicy(SETTINGS), ModelPolicy("Namespace team"))
 
 
 async def test_rules_and_keys_come_from_settings_and_annotations(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ async def test_rules_and_keys_come_from_settings_and_annotations(tmp_path: Path)
     installation, namespace = await policies_of(
         settings, policy="noCode,signed", keys=f"{theirs.public}\n{third.public}"
     )
-    assert installation == Policy(
+    assert installation == ModelPolicy(
         SETTINGS, frozenset({"signed"}), frozenset({ours.fingerprint, third.fingerprint})
     )
     assert namespace.rules == {"noCode", "signed"}
@@ -74,4 +74,4 @@ async def test_an_annotation_without_readable_keys_is_named(keys: str) -> None:
 async def test_a_namespace_that_is_gone_has_the_settings_alone() -> None:
     kube = FakeKube()
     policies = ModelPolicies(kube, Informer(kube, kinds.NAMESPACE), ModelPolicySettings(no_code=True))
-    assert await policies.current("gone") == (Policy(SETTINGS, frozenset({"noCode"})),)
+    assert await policies.current("gone") == (ModelPolicy(SETTINGS, frozenset({"noCode"})),)

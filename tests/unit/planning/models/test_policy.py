@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from serving.planning.models import policy
-from serving.planning.models.policy import Policy
+from serving.planning.models.policy import ModelPolicy
 from serving.resources import names
 
 KEY, OTHER = "sha256:key", "sha256:other"
@@ -16,11 +16,11 @@ def code(*files: tuple[str, str]) -> Object:
     return {"contents": {"containsCode": True, "files": listed}, "signedBy": []}
 
 
-def of(*rules: str, keys: tuple[str, ...] = (KEY,), place: str = "Namespace team") -> Policy:
-    return Policy(place, frozenset(rules), frozenset(keys))
+def of(*rules: str, keys: tuple[str, ...] = (KEY,), place: str = "Namespace team") -> ModelPolicy:
+    return ModelPolicy(place, frozenset(rules), frozenset(keys))
 
 
-def blocked(status: Object, *policies: Policy, problem: str = "") -> tuple[str, str]:
+def blocked(status: Object, *policies: ModelPolicy, problem: str = "") -> tuple[str, str]:
     violation = policy.violation(policies, status, problem)
     return ("", "") if violation is None else (violation.reason, violation.message)
 
@@ -81,6 +81,6 @@ def test_an_unknown_rule_blocks_every_version_and_is_named(known: set[str], unkn
 
 
 def test_keys_that_cannot_be_read_block_every_version() -> None:
-    broken = Policy("Namespace team", frozenset({"signed"}), problem="must be PEM public keys, got 'x'")
+    broken = ModelPolicy("Namespace team", frozenset({"signed"}), problem="must be PEM public keys, got 'x'")
     assert blocked(PLAIN, broken) == ("PolicyInvalid", "Namespace team: must be PEM public keys, got 'x'")
-    assert blocked(PLAIN, Policy("Namespace team", frozenset({"noCode"}), problem="unused")) == ("", "")
+    assert blocked(PLAIN, ModelPolicy("Namespace team", frozenset({"noCode"}), problem="unused")) == ("", "")

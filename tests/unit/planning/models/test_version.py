@@ -10,7 +10,7 @@ from serving.images.registry.push import MODELPACK_SUFFIX
 from serving.objects import Object
 from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob, UnknownJob
-from serving.planning.models.policy import Examination, Policy
+from serving.planning.models.policy import Examination, ModelPolicy
 from serving.planning.models.version import (
     AdoptVersion,
     ApplyPolicies,
@@ -243,8 +243,8 @@ def test_failed_attempts_are_counted_in_the_status() -> None:
     assert planner.status(version(), "Building", ("Down", "words"), NOW, attempts=3)["attempts"] == 3
 
 
-NO_CODE = Policy("Namespace team", frozenset({"noCode"}))
-SIGNED = Policy("Namespace team", frozenset({"signed"}), frozenset({"sha256:k"}))
+NO_CODE = ModelPolicy("Namespace team", frozenset({"noCode"}))
+SIGNED = ModelPolicy("Namespace team", frozenset({"signed"}), frozenset({"sha256:k"}))
 PICKLE = {"containsCode": True, "files": [{"path": "model.pkl", "format": "Pickle"}]}
 
 
@@ -273,7 +273,7 @@ def examined(phase: str = "Ready", contents: Object | None = None, *signed_by: s
     ],
 )
 def test_a_finished_version_is_examined_and_judged_when_its_policies_ask_for_it(
-    model_version: Object, policies: list[Policy] | None, examination: Examination | None, step: type
+    model_version: Object, policies: list[ModelPolicy] | None, examination: Examination | None, step: type
 ) -> None:
     assert isinstance(planner.next_step(model_version, None, MODEL, policies, examination), step)
 
@@ -295,7 +295,7 @@ def test_a_version_without_contents_is_examined_once() -> None:
 def test_a_judgement_is_stable_once_it_is_reported(
     *, has_code: bool, is_signed: bool, rules: set[str]
 ) -> None:
-    policies = [Policy("Namespace team", frozenset(rules), frozenset({"sha256:k"}))]
+    policies = [ModelPolicy("Namespace team", frozenset(rules), frozenset({"sha256:k"}))]
     model_version = examined("Ready", PICKLE if has_code else None, *(["sha256:k"] if is_signed else []))
     examination = Examination(frozenset({"sha256:k"}))
     phase, reason = planner.judge(policies, model_version["status"], examination)

@@ -32,7 +32,7 @@ def request(
     return InferenceRequest("", (Tensor("input", "FP64", np.array(rows, float)),), outputs, binary)
 
 
-def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
+def plain(answer: batches.Outputs) -> list[tuple[str, str, list[object], bool]]:
     return [(tensor.name, tensor.datatype, tensor.array.tolist(), binary) for tensor, binary in answer]
 
 
@@ -61,7 +61,7 @@ class Two:
     def expected_seconds(self, request: InferenceRequest) -> float:
         return 0
 
-    def infer(self, request: InferenceRequest) -> batches.Answer:
+    def infer(self, request: InferenceRequest) -> batches.Outputs:
         raise AssertionError("nothing is predicted here")
 
 

@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.batching.batch_queue import BatchQueue
-from serving.runtimes.batching.batches import Answer
+from serving.runtimes.batching.batches import Outputs
 from serving.runtimes.batching.predictions import BatchedPredictions, Predictions, SinglePredictions
 from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.model import Model, Output
@@ -48,7 +48,7 @@ class Doubling:
     def expected_seconds(self, request: InferenceRequest) -> float:
         return self.seconds
 
-    def infer(self, request: InferenceRequest) -> Answer:
+    def infer(self, request: InferenceRequest) -> Outputs:
         rows = request.inputs[0].array
         self.calls.append(rows.ravel().tolist())
         if self.seconds:

@@ -33,7 +33,7 @@ def test_served_port_is_closed_where_the_gateway_marks_and_a_filter_can_be_attac
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setattr(sockets, "can_mark", lambda: missing != "mark")
-    monkeypatch.setattr(port_binding, "can_accept_only", lambda _: missing != "filter")
+    monkeypatch.setattr(port_binding, "can_accept_only_marked", lambda _: missing != "filter")
     if missing != "up":
         DataDir(tmp_path).configuration.touch()
     spec = binding(tmp_path, CONTAINER)

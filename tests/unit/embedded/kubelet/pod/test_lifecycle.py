@@ -62,7 +62,7 @@ def test_container_restarts_when_the_clock_was_set_back_after_its_end():
 
 
 def test_blocked_container_is_tried_again_when_the_clock_was_set_back():
-    blocked = box(blocked=Blocked("Missing", "", lifecycle.blocked_until(1, NOW, SETTINGS), 1))
+    blocked = box(blocked=Blocked("Missing", "", lifecycle.retry_at(1, NOW, SETTINGS), 1))
     assert lifecycle.next_steps("Always", [], [blocked], NOW, SETTINGS).start == ()
     earlier = NOW - timedelta(hours=1)
     assert lifecycle.next_steps("Always", [], [blocked], earlier, SETTINGS).start == ("main",)
@@ -76,7 +76,7 @@ def test_back_off_is_reset_after_a_long_run():
 
 @pytest.mark.parametrize("code", [0, 143])
 def test_run_after_a_shutdown_of_the_node_starts_at_once_and_counts_as_no_restart(code: int):
-    exit_ = lifecycle.exited(code, 0, oom=False, error="", finished_at=NOW, shutdown=True)
+    exit_ = lifecycle.recorded_exit(code, 0, oom=False, error="", finished_at=NOW, shutdown=True)
     run = ContainerRun(4, 2, NOW, exit_, restart_count=3)
     steps = lifecycle.next_steps("Always", [], [box(run)], NOW, SETTINGS)
     assert (steps.start, steps.backing_off) == (("main",), ())
@@ -86,8 +86,11 @@ def test_run_after_a_shutdown_of_the_node_starts_at_once_and_counts_as_no_restar
 
 
 def test_oom_kill_and_start_error_keep_their_reasons_during_a_shutdown():
-    assert lifecycle.exited(137, 9, oom=True, error="", finished_at=NOW, shutdown=True).reason == "OOMKilled"
-    failed = lifecycle.exited(128, 0, oom=False, error="x", finished_at=NOW, shutdown=True)
+    assert (
+        lifecycle.recorded_exit(137, 9, oom=True, error="", finished_at=NOW, shutdown=True).reason
+        == "OOMKilled"
+    )
+    failed = lifecycle.recorded_exit(128, 0, oom=False, error="x", finished_at=NOW, shutdown=True)
     assert failed.reason == "StartError"
 
 
@@ -139,6 +142,9 @@ def test_blocked_container_is_retried_after_its_back_off():
 
 
 def test_oom_kill_is_reported_only_when_the_main_process_was_killed():
-    assert lifecycle.exited(137, 9, oom=True, error="", finished_at=NOW).reason == "OOMKilled"
-    assert lifecycle.exited(1, 0, oom=True, error="", finished_at=NOW).reason == "Error"
-    assert lifecycle.exited(128, 0, oom=False, error="no such file", finished_at=NOW).reason == "StartError"
+    assert lifecycle.recorded_exit(137, 9, oom=True, error="", finished_at=NOW).reason == "OOMKilled"
+    assert lifecycle.recorded_exit(1, 0, oom=True, error="", finished_at=NOW).reason == "Error"
+    assert (
+        lifecycle.recorded_exit(128, 0, oom=False, error="no such file", finished_at=NOW).reason
+        == "StartError"
+    )

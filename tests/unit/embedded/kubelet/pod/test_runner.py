@@ -91,14 +91,14 @@ async def test_back_off_grows_when_each_shim_ends_before_it_has_recorded_the_sta
 
     attempts = []
 
-    def blocked_until(attempt: int, now: dt.datetime, settings: NodeSettings) -> dt.datetime:
+    def retry_at(attempt: int, now: dt.datetime, settings: NodeSettings) -> dt.datetime:
         attempts.append(attempt)
         return now + dt.timedelta(seconds=settings.blocked_cap_seconds if attempt == 3 else 0)
 
     monkeypatch.setattr(launch, "prepare", prepare)
     monkeypatch.setattr(launch, "await_imports", await_imports)
     monkeypatch.setattr(launch, "start", start)
-    monkeypatch.setattr(lifecycle, "blocked_until", blocked_until)
+    monkeypatch.setattr(lifecycle, "retry_at", retry_at)
     played = PlayedNode(DataDir(tmp_path))
     async with running(PodRunner(played.node(), pod()).run()):
         await until(lambda: len(attempts) == 3)

@@ -18,7 +18,7 @@ def test_processes_of_all_containers_are_limited_together_except_of_forked_ones(
     assert (tmp_path / TOP / "uid" / "pids.max").read_text() == "7"
     spare = tmp_path / TOP / SPARES / "12"
     spare.mkdir(parents=True)
-    cgroups.limit_forked([str(spare)], ContainerLimits())
+    cgroups.limit_spare([str(spare)], ContainerLimits())
     assert (spare / "pids.max").read_text() == "7"
     assert cgroups.missing == {}
 

@@ -91,7 +91,7 @@ def test_unmeasured_tail_ends_as_an_exponential_one(count: int) -> None:
 def test_values_beyond_all_others_move_the_percentile() -> None:
     values = np.linspace(0, 1, 1000)
     assert estimates.percentile(values, 90, longest=30.0).value == pytest.approx(0.9, abs=0.01)
-    assert estimates.percentile(values, 90, beyond=200, longest=30.0).value == 30.0
+    assert estimates.percentile(values, 90, censored=200, longest=30.0).value == 30.0
 
 
 def test_interval_is_unbounded_without_values() -> None:
