@@ -74,7 +74,7 @@ def convert(manifest: Any, model_version: str | None = None) -> Converted:
     if kind != _OWN.kind:
         raise UserError(f"kind: must be {_OWN.kind}, and is {shown(kind)}; Slipway creates Trials itself")
     notes = Notes()
-    notes.rest(
+    notes.add_unknown(
         body,
         "",
         ("apiVersion", "kind", "metadata", "spec"),
@@ -82,7 +82,7 @@ def convert(manifest: Any, model_version: str | None = None) -> Converted:
     )
     metadata = _metadata(body.get("metadata"), notes)
     spec = mapping(body.get("spec"), "spec")
-    notes.rest(spec, "spec", _FIELDS, "Morphling has no such field; it is left out")
+    notes.add_unknown(spec, "spec", _FIELDS, "Morphling has no such field; it is left out")
     parameters = tunables(spec.get("tunableParameters"), "spec.tunableParameters", notes)
     converted: Object = {
         "target": _target(spec, metadata["name"], model_version, notes),
@@ -107,7 +107,7 @@ def _metadata(value: Any, notes: Notes) -> Object:
     name = text(metadata.get("name"), "metadata.name")
     if not name:
         raise UserError("metadata.name: is missing")
-    notes.rest(metadata, "metadata", _METADATA, "is left out: the API writes it")
+    notes.add_unknown(metadata, "metadata", _METADATA, "is left out: the API writes it")
     kept = {key: plain(metadata[key], f"metadata.{key}") for key in metadata if key in _METADATA}
     annotations = mapping(kept.get("annotations"), "metadata.annotations")
     if _APPLIED in annotations:
@@ -135,7 +135,7 @@ def _target(spec: Object, name: str, model_version: str | None, notes: Notes) ->
 
 def _objective(value: Any, notes: Notes) -> Object:
     objective = mapping(value, "spec.objective")
-    notes.rest(
+    notes.add_unknown(
         objective,
         "spec.objective",
         ("type", "objectiveMetricName"),
@@ -157,7 +157,7 @@ def _objective(value: Any, notes: Notes) -> Object:
 def _algorithm(value: Any, notes: Notes) -> Object:
     algorithm = mapping(value, "spec.algorithm")
     known = ("algorithmName", "algorithmSettings")
-    notes.rest(algorithm, "spec.algorithm", known, "Morphling has no such field; it is left out")
+    notes.add_unknown(algorithm, "spec.algorithm", known, "Morphling has no such field; it is left out")
     name = text(algorithm.get("algorithmName"), "spec.algorithm.algorithmName")
     if name.lower() not in _ALGORITHMS:
         raise UserError(

@@ -34,7 +34,7 @@ class Notes:
         if note not in self.entries:
             self.entries.append(note)
 
-    def rest(self, value: Mapping[str, Any], path: str, known: Collection[str], advice: str) -> None:
+    def add_unknown(self, value: Mapping[str, Any], path: str, known: Collection[str], advice: str) -> None:
         """Add a note for every field that is not `known`; `path` is empty for the manifest itself."""
         for key in value:
             if key not in known:

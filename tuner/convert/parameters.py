@@ -65,7 +65,7 @@ def tunables(value: Any, path: str, notes: Notes) -> Tunables:
     converted = Tunables()
     for i, entry in enumerate(items(value, path)):
         group = mapping(entry, f"{path}[{i}]")
-        notes.rest(
+        notes.add_unknown(
             group, f"{path}[{i}]", ("category", "parameters"), "Morphling has no such field; it is left out"
         )
         category = text(group.get("category"), f"{path}[{i}].category")
@@ -89,7 +89,7 @@ def tunables(value: Any, path: str, notes: Notes) -> Tunables:
 
 
 def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object | None:
-    notes.rest(
+    notes.add_unknown(
         value, path, ("name", "parameterType", "feasibleSpace"), "Morphling has no such field; it is left out"
     )
     name = text(value.get("name"), f"{path}.name")
@@ -153,7 +153,7 @@ def _renamed(name: str, path: str, category: str, notes: Notes) -> str:
 
 
 def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Object:
-    notes.rest(value, path, ("list", *_RANGE), "Morphling has no such field; it is left out")
+    notes.add_unknown(value, path, ("list", *_RANGE), "Morphling has no such field; it is left out")
     listed = [
         text(item, f"{path}.list[{i}]") for i, item in enumerate(items(value.get("list"), f"{path}.list"))
     ]

@@ -31,13 +31,13 @@ def template(value: Any, path: str, notes: Notes) -> Object:
         UserError: with the field; also without a container.
     """
     outer = mapping(value, path)
-    notes.rest(outer, path, ("template",), _NAMED)
+    notes.add_unknown(outer, path, ("template",), _NAMED)
     inner = mapping(outer.get("template"), f"{path}.template")
-    notes.rest(
+    notes.add_unknown(
         inner, f"{path}.template", ("metadata", "spec"), "Kubernetes has no such field; it is left out"
     )
     metadata = mapping(inner.get("metadata"), f"{path}.template.metadata")
-    notes.rest(metadata, f"{path}.template.metadata", ("annotations",), _NAMED)
+    notes.add_unknown(metadata, f"{path}.template.metadata", ("annotations",), _NAMED)
     annotations = {
         key: text(item, f"{path}.template.metadata.annotations.{key}")
         for key, item in mapping(metadata.get("annotations"), f"{path}.template.metadata.annotations").items()

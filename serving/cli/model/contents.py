@@ -27,9 +27,9 @@ def _code(contents: Mapping[str, Any]) -> list[str]:
     possible = [file for file in files if file["format"] in _UNKNOWN]
     parts = []
     if certain:
-        parts.append(f"contains code, which each replica runs: {policy.listed(certain)}")
+        parts.append(f"contains code, which each replica runs: {policy.format_files(certain)}")
     if possible:
-        parts.append(f"may contain code, as the format is not known: {policy.listed(possible)}")
+        parts.append(f"may contain code, as the format is not known: {policy.format_files(possible)}")
     return parts
 
 

@@ -15,7 +15,7 @@ from serving.resources.routing import PredictorRouting, RetryCause, Routing
 
 MAX_BACKENDS = 64
 """Limit of `Route.spec.backends`; further candidates wait until revisions have been retired."""
-_OF_PREDICTOR = frozenset({"onDemand", "autoscaler", "timeouts", "retries", "ejection", "limits"})
+_PREDICTOR_FIELDS = frozenset({"onDemand", "autoscaler", "timeouts", "retries", "ejection", "limits"})
 """Fields of a backend that follow its predictor; the others are those of its revision."""
 _TOKEN_USAGE = {"transformers": "continuous"}
 """How the runtimes of language models report tokens, by framework."""
@@ -96,34 +96,34 @@ def _backends(
                 "name": name,
                 "arm": revision.arm,
                 "service": name,
-                **_port(revision.port),
+                **_port_fields(revision.port),
                 "modelVersion": revision.model_version,
             }
     for arm in arms:
         if arm.serving and arm.serving not in result:
-            result[arm.serving] = _lost_backend(state, arm)
+            result[arm.serving] = _rebuilt_backend(state, arm)
     predictors = {arm.predictor.name: arm.predictor for arm in arms}
     probes = {arm.candidate.name: arm.candidate.probe_paths for arm in arms if arm.candidate is not None}
     return [
-        _of_predictor(state, _probed(entry, probes), inference, predictors.get(entry["arm"]))
+        _with_predictor_fields(state, _with_probe(entry, probes), inference, predictors.get(entry["arm"]))
         for entry in result.values()
     ]
 
 
-def _probed(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:
+def _with_probe(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:
     """Return the entry with the probe of a candidate, and no other."""
     entry = {key: value for key, value in backend.items() if key != "probe"}
     paths = probes.get(backend["name"])
     return {**entry, "probe": list(paths)} if paths else entry
 
 
-def _of_predictor(
+def _with_predictor_fields(
     state: InferenceState, backend: Object, inference: InferenceSpec, predictor: Predictor | None
 ) -> Object:
     """Return the entry with the present fields of its predictor; unchanged if that has left the spec."""
     if predictor is None:
         return backend
-    entry = {key: value for key, value in backend.items() if key not in _OF_PREDICTOR}
+    entry = {key: value for key, value in backend.items() if key not in _PREDICTOR_FIELDS}
     service, own = inference.routing, predictor.routing
     policy = {
         "timeouts": _set_fields(own.timeouts),
@@ -138,12 +138,12 @@ def _of_predictor(
     return {**entry, "onDemand": True, "autoscaler": autoscaler_name(state.name, backend["arm"])}
 
 
-def _lost_backend(state: InferenceState, arm: Arm) -> Object:
+def _rebuilt_backend(state: InferenceState, arm: Arm) -> Object:
     """Rebuild the entry of a proven backend after its Route was deleted."""
     port = children.service_port(state.observed.services.get(arm.serving))
-    return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, **_port(port)}
+    return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, **_port_fields(port)}
 
 
-def _port(port: ServedPort) -> Object:
+def _port_fields(port: ServedPort) -> Object:
     entry: Object = {"port": port.number}
     return {**entry, "protocol": names.H2C} if port.h2c else entry

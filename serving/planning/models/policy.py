@@ -88,15 +88,17 @@ def _violations(policy: ModelPolicy, status: Mapping[str, Any], problem: str) ->
         return [StatusReason(POLICY_INVALID, message)]
     if policy.problem and SIGNED in policy.rules:
         return [StatusReason(POLICY_INVALID, f"{policy.place}: {policy.problem}")]
-    broken = []
-    if NO_CODE in policy.rules and (message := _code(status.get("contents"), problem)):
-        broken.append(StatusReason("ContainsCode", f"{message} (rule noCode of {policy.place})"))
-    if SIGNED in policy.rules and (message := _unsigned(policy, status.get("signedBy") or [], problem)):
-        broken.append(StatusReason("NotSigned", f"{message} (rule signed of {policy.place})"))
-    return broken
+    violations = []
+    if NO_CODE in policy.rules and (message := _code_violation(status.get("contents"), problem)):
+        violations.append(StatusReason("ContainsCode", f"{message} (rule noCode of {policy.place})"))
+    if SIGNED in policy.rules and (
+        message := _signature_violation(policy, status.get("signedBy") or [], problem)
+    ):
+        violations.append(StatusReason("NotSigned", f"{message} (rule signed of {policy.place})"))
+    return violations
 
 
-def _code(contents: Mapping[str, Any] | None, problem: str) -> str:
+def _code_violation(contents: Mapping[str, Any] | None, problem: str) -> str:
     """Return why the contents break the rule; empty if they do not."""
     if contents is None:
         return f"the files are not examined yet: {problem}".removesuffix(": ")
@@ -104,16 +106,16 @@ def _code(contents: Mapping[str, Any] | None, problem: str) -> str:
         return ""
     files = contents.get("files") or []
     verb = "contain" if len(files) > 1 else "contains"
-    return f"{listed(files)} {verb} code; allowed are safetensors, ONNX, skops, NumPy and text"
+    return f"{format_files(files)} {verb} code; allowed are safetensors, ONNX, skops, NumPy and text"
 
 
-def listed(files: Sequence[Mapping[str, Any]]) -> str:
+def format_files(files: Sequence[Mapping[str, Any]]) -> str:
     """Return files with code for messages: `model.joblib (Pickle), hooks.py (Python) and 2 more`."""
     named = ", ".join(f"{file['path']} ({file['format']})" for file in files[:_NAMED_FILES])
     return f"{named} and {len(files) - _NAMED_FILES} more" if len(files) > _NAMED_FILES else named
 
 
-def _unsigned(policy: ModelPolicy, signed_by: Sequence[str], problem: str) -> str:
+def _signature_violation(policy: ModelPolicy, signed_by: Sequence[str], problem: str) -> str:
     """Return why the signatures break the rule; empty if they do not."""
     if not policy.keys:
         return "there is no public key to check signatures with"

@@ -1,8 +1,8 @@
-"""Binds a container's ports for it, so that its sockets get what other users cannot take: its Pod's address.
+"""Performs bind(2) for a container's ports in its shim: at the Pod's address, which other users cannot take.
 
-The node keeps each port reserved for the Pod's user (`pod.reserved_ports`); a container that binds the port
-itself would have to share it by SO_REUSEPORT. The shim does so at each bind(2), for any server. Standard
-library only, as `sandbox`.
+The node keeps each port bound for the Pod's user (`pod.reserved_ports`), so a server could bind it only with
+SO_REUSEPORT, which few set. The shim is notified of each bind(2) (`bind_notification`), sets the option and
+binds the socket. Standard library only, as `sandbox`.
 """
 
 from __future__ import annotations
@@ -109,54 +109,52 @@ class PortBinder:
         except OSError:
             return None  # an address or a descriptor that the kernel refuses, too
         try:
-            bound = _socket.socket(fileno=descriptor)
+            sock = _socket.socket(fileno=descriptor)
         except OSError:
             os.close(descriptor)
             return None  # not a socket
         try:
-            if not _can_listen(bound):
+            if not _can_listen(sock) or (_is_ipv6_only(sock) and address[8:24] != bytes(16)):
                 return None
-            if bound.family == _socket.AF_INET6 and bound.getsockopt(
-                _socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY
-            ):
-                return _bind_all_of_ipv6(bound, port) if address[8:24] == bytes(16) else None
-            return self._bind_socket(bound, port)
+            if _is_ipv6_only(sock):
+                # Where nobody reaches it, as the node keeps the port of all IPv6 addresses: servers that
+                # listen at all of IPv4 and of IPv6 by two sockets, as nginx, would end with an error.
+                unreachable.bind(sock, port)
+                return 0
+            return self._bind_socket(sock, port)
         finally:
-            bound.close()
+            sock.close()
 
-    def _bind_socket(self, bound: _socket.socket, port: int) -> int:
+    def _bind_socket(self, sock: _socket.socket, port: int) -> int:
         address = self._spec["address"]
         # Shared ports are for those who ask for them: else a second server would get half of the connections.
-        is_shared = bound.getsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT)
+        is_shared = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT)
         if not is_shared and socket_diag.listener(address, port) == self._spec["user"]:
             return errno.EADDRINUSE
-        bound.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
+        sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
         if port == self._spec["gateway_port"]:
-            accept_only_marked(bound, self._spec["mark"])
-        bound.bind((address if bound.family == _socket.AF_INET else f"::ffff:{address}", port))
+            accept_only_marked(sock, self._spec["mark"])
+        sock.bind((address if sock.family == _socket.AF_INET else f"::ffff:{address}", port))
         return 0
 
 
-def _bind_all_of_ipv6(bound: _socket.socket, port: int) -> int:
-    """Bind a socket of IPv6 alone where nobody reaches it: the node keeps the port of all IPv6 addresses.
-
-    Servers that listen at all of IPv4 and of IPv6 by two sockets, as nginx, would end with an error.
-    """
-    unreachable.bind(bound, port)
-    return 0
-
-
-def _can_listen(bound: _socket.socket) -> bool:
+def _can_listen(sock: _socket.socket) -> bool:
     """Whether this is a TCP socket that could listen.
 
     A connected one could not; to close the shim's descriptor of it may take as long as its SO_LINGER.
     """
-    if bound.family not in (_socket.AF_INET, _socket.AF_INET6) or bound.type != _socket.SOCK_STREAM:
+    if sock.family not in (_socket.AF_INET, _socket.AF_INET6) or sock.type != _socket.SOCK_STREAM:
         return False
-    return bound.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1) == bytes([_TCP_CLOSE])
+    return sock.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1) == bytes([_TCP_CLOSE])
 
 
-def accept_only_marked(bound: _socket.socket, mark: int) -> None:
+def _is_ipv6_only(sock: _socket.socket) -> bool:
+    return sock.family == _socket.AF_INET6 and bool(
+        sock.getsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY)
+    )
+
+
+def accept_only_marked(sock: _socket.socket, mark: int) -> None:
     """Drop all packets without this mark, of the connections that the socket will accept, too, for ever."""
     instructions = (
         (_LOAD, 0, 0, _MARK_AT),
@@ -166,5 +164,5 @@ def accept_only_marked(bound: _socket.socket, mark: int) -> None:
     )
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *i) for i in instructions))
     filter_ = struct.pack("@HP", len(instructions), ctypes.addressof(program))  # struct sock_fprog
-    bound.setsockopt(_socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
-    bound.setsockopt(_socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)
+    sock.setsockopt(_socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+    sock.setsockopt(_socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)
