@@ -135,10 +135,10 @@ class LearnedCapacity(Base):
     rate: Annotated[float, Field(description="Work per second.")] = 0
     concurrency: Annotated[float, Field(description="Requests in flight at that rate.")] = 0
     source: Annotated[
-        Literal["Profile", "Corrected", "Target", "Learned"],
+        Literal["Profile", "Corrected", "Learned"],
         Field(
-            description="A CapacityProfile, a profile corrected by observed throughput, a metric's target, or"
-            " observed load and latency."
+            description="A CapacityProfile, a profile corrected by observed throughput, or observed load and"
+            " latency."
         ),
     ]
 
