@@ -24,7 +24,7 @@ from rig.data_plane.proxies import PROXY_CORE, free_port, stop, wait_listening
 from rig.harness import Bar, Interval, at_most, interval, process_seconds, report
 
 from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.names import RUNTIME_IMAGE_PREFIX
 

@@ -3,7 +3,7 @@
 Build: rounds of sha256 over the same number of bytes in memory, a build in a new process into an empty store,
 a plain write of as many bytes to the disk, and buildah's build (`copy`, `commit --disable-compression`) of
 the same files, in that order, so that a busy moment affects all of them. Buildah takes half a minute and runs
-in every third round. The time of a build is that of `capture`, from the first stat of the files until the
+in every third round. The time of a build is that of `build_image`, from the first stat of the files until the
 image is visible and synced; its memory is the peak of the process (VmHWM). The files are read once before
 each build and come from the page cache, as after a training: in buildah's half minute a kernel may reclaim
 idle pages.
@@ -33,7 +33,7 @@ from typing import Any
 from rig.data_plane import proxies
 from rig.harness import ROOT, Bar, at_least, interval, report
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.disk import NewFile, remove_tree
 from serving.images.store.model_store import ModelStore
@@ -45,7 +45,7 @@ CHUNK, DISK_CHUNK = 1024 * 1024, 4 * 1024 * 1024
 BUILD = """
 import json, re, sys, time
 from pathlib import Path
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 store = ModelStore(Path(sys.argv[2]))
 started, worked = time.perf_counter(), time.process_time()

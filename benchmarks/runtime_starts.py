@@ -21,7 +21,7 @@ from rig.harness import interval, process_seconds, report
 
 from serving import clock
 from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.resources.formats import file_list

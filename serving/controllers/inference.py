@@ -142,6 +142,8 @@ class InferenceController:
         refused: _Refused = {}
         if not is_deleting(inference):
             await self._adopt(inference)
+            if not self._is_current(inference):
+                return None  # the deletion has a reconcile of its own
         plan = self._plan(inference, refused, volume)
         while not await self._act(inference, plan, refused):
             inference = self._cache.get(kinds.INFERENCE, *key) or inference
@@ -275,6 +277,7 @@ class InferenceController:
             gateway_problems=self._gateways.problems,
             field_manager=self._kube.field_manager,
             put_back=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
+            put_back_in_vain=self._put_backs.in_vain(Key(namespace, meta["name"]), deployments),
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
             engines=self._engines,
             runtime_images=self._images,

@@ -40,6 +40,16 @@ class PutBacks:
             and (before.generation == deployment["metadata"]["generation"] or now < before.at + self._pause)
         )
 
+    def in_vain(self, inference: Key, deployments: Mapping[str, Object]) -> frozenset[str]:
+        """Return the names of the Deployments whose last put-back changed nothing: a webhook edits them."""
+        last = self._last.get(inference, {})
+        return frozenset(
+            name
+            for name, deployment in deployments.items()
+            if (before := last.get(deployment["metadata"]["uid"])) is not None
+            and before.generation == deployment["metadata"]["generation"]
+        )
+
     def seconds_left(self, inference: Key) -> float | None:
         """Return the seconds until the next put-back may be due; None if no pause is running."""
         now = clock.monotonic()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rig.data_plane.proxies import PROXY_CORE, free_port, stop
 from rig.harness import ROOT
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 
 OURS, SERVE, CONTINUOUS = "slipway", "transformers serve", "transformers serve, continuous"

@@ -13,7 +13,6 @@ from serving.resources.formats import ages
 _SOURCES: Mapping[str, str] = {
     "Profile": "measured, in a CapacityProfile",
     "Corrected": "measured, in a CapacityProfile, and corrected by what replicas carried",
-    "Target": "a metric's target",
     "Learned": "learned from load and latency",
 }
 _MODES: Mapping[str, str] = {

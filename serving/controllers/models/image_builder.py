@@ -18,7 +18,7 @@ from serving.controllers.models import job_pods, storage_download
 from serving.controllers.models.image_transfer import ImageTransfer, ReportProgress
 from serving.controllers.models.output_directory import OutputDirectory, locate
 from serving.data_dir import DataDir
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.documents import layers, oci, output_manifest
 from serving.images.documents.signing import PublicKey
 from serving.images.file_formats import model_tree
@@ -44,7 +44,7 @@ def pin_owner(version: Mapping[str, Any]) -> str:
 
 
 class _Source(NamedTuple):
-    """The directory of the files, and the limits of `capture`."""
+    """The directory of the files, and the limits of `build_image`."""
 
     path: Path
     within: Path | None = None

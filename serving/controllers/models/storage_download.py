@@ -16,7 +16,7 @@ import fsspec
 from fsspec.callbacks import Callback
 
 from serving import errors
-from serving.images.build.source import MAX_FILES
+from serving.images.building.source import MAX_FILES
 from serving.images.documents import layers
 from serving.images.store import disk
 

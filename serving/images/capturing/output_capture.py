@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from serving import clock, errors
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.registry import Reference, Registry, push
 from serving.images.store.model_store import CountedStore, ModelStore
 from serving.planning.models.capture import Captured
@@ -47,8 +47,8 @@ async def capture_to(registry: Registry, target: Reference, output: Output, stor
         store: a directory for the image until it is pushed.
 
     Raises:
-        errors.Permanent: as `capture` and `push`.
-        errors.Temporary: as `capture` and `push`; `OutputNotReadable`.
+        errors.Permanent: as `build_image` and `push`.
+        errors.Temporary: as `build_image` and `push`; `OutputNotReadable`.
     """
     built = await asyncio.to_thread(_build, output, ModelStore(store), target.name)
     _log.info("built %s of %d files (%.1f MiB)", built.digest, len(built.files), built.size / _MIB)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 
 from serving import errors
-from serving.images.build import source
+from serving.images.building import source
 from serving.images.copying.copied_files import CopiedFiles
 from serving.images.documents import image, oci
 from serving.images.documents.image import Blob, Image, Layer

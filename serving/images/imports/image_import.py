@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable
 
 from serving import errors
-from serving.images.build import source
+from serving.images.building import source
 from serving.images.documents import image, layers, oci
 from serving.images.documents.image import invalid
 from serving.images.imports.unpacking import FileBudget, Unpacked, least_bytes, most_bytes, unpack

@@ -184,7 +184,7 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
 def _edited(observed: ObservedObjects, candidate: Revision) -> StatusReason | None:
     """Return that the probed replicas are of a template that others have edited, or None."""
     deployment = observed.deployments.get(candidate.name)
-    if deployment is None:
+    if deployment is None or candidate.name in observed.put_back_in_vain:
         return None
     template, stored = candidate.template, deployment["spec"]["template"]
     edits = template_edits.of_others(deployment, template, observed.field_manager)

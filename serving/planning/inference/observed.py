@@ -34,6 +34,8 @@ class ObservedObjects:
     """The name under which the controller writes."""
     put_back: Collection[str] = ()
     """Revisions whose template must not be put back now."""
+    put_back_in_vain: Collection[str] = ()
+    """Revisions whose template a webhook edited again at the last put-back."""
     pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     """The Pods of each revision."""
     engines: Mapping[str, Engine] = field(default_factory=dict)

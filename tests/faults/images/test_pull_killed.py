@@ -6,7 +6,7 @@ import random
 import time
 from pathlib import Path
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.killable import Killable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS, RegistrySettings

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.objects.models.model_images import carry, foreign, member, tar_of, write_trained
 from tests.rig.machine.full_disk import fill, small_file_system
@@ -109,7 +109,7 @@ def test_file_size_limit_is_reported_as_a_full_disk(tmp_path: Path) -> None:
     out = write_trained(tmp_path / "out", big=6_000_000)
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from serving import errors; from serving.images.build.model_image import build_image\n"
+        "from serving import errors; from serving.images.building.model_image import build_image\n"
         "from serving.images.store.model_store import ModelStore\n"
         "store = ModelStore(Path(sys.argv[2]))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))\n"

@@ -12,7 +12,7 @@ PROGRAM = """
 import random, sys
 from pathlib import Path
 from serving import errors
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 
 root, outs, owner = Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]], sys.argv[2]

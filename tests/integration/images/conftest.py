@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.registry import Credentials, Pushed, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.registry_server import RegistryServer

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build import packing
-from serving.images.build.model_image import build_image
+from serving.images.building import packing
+from serving.images.building.model_image import build_image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build import source
-from serving.images.build.model_image import Built, build_image
+from serving.images.building import source
+from serving.images.building.model_image import Built, build_image
 from serving.images.documents import oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
@@ -271,7 +271,7 @@ def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -
         file.truncate(200_000_000)
     program = (
         "import re, sys; from pathlib import Path\n"
-        "from serving.images.build.model_image import build_image\n"
+        "from serving.images.building.model_image import build_image\n"
         "from serving.images.store.model_store import ModelStore\n"
         "store = ModelStore(Path(sys.argv[2]))\n"
         "build_image(Path(sys.argv[1]), store, repository='r', lineage={}, compression=sys.argv[3])\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.registry_server import RegistryServer

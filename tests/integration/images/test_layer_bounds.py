@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build import source
+from serving.images.building import source
 from serving.images.imports.image_import import Import
 from serving.images.store.model_store import ModelStore
 from serving.settings import StoreSettings

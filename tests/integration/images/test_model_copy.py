@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.documents import image
 from serving.images.registry import Credentials, Pushed, Reference, Registry, push
 from serving.images.store.model_store import ModelStore

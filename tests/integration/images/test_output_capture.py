@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.registry import Registry, manifests, pull
 from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore

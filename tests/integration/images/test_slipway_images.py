@@ -19,7 +19,7 @@ import httpx
 import pytest
 from sklearn.datasets import load_digits
 
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.store.model_store import ModelStore
 from tests.rig.machine.ports import free_port
 

@@ -13,7 +13,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import image_volumes
 from serving.embedded.kubelet.container.image_volumes import ImageVolumes, MountedImage
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.resources import kinds

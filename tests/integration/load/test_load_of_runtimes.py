@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load

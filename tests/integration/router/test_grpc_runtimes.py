@@ -17,7 +17,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
 from serving.router.plan.service import Cluster, Endpoint

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import pytest
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.programs import counting_estimator

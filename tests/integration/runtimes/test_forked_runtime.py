@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers import runtime_process
 from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.rig.servers import runtime_process

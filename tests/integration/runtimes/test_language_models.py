@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.objects.models import checkpoints
 from tests.rig import optional_modules

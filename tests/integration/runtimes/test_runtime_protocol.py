@@ -12,7 +12,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.rig.servers import runtime_process

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from tests.rig.servers.runtime_process import ROOT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.settings import RuntimeSettings

@@ -1,7 +1,7 @@
 """Models of one column of numbers, for the runtimes' protocols."""
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.batching.batches import Answer
+from serving.runtimes.batching.batches import Outputs
 from serving.runtimes.model import Output
 from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 
@@ -20,7 +20,7 @@ class ColumnModel:
     def expected_seconds(self, request: InferenceRequest) -> float:
         return 0.0
 
-    def infer(self, request: InferenceRequest) -> Answer:
+    def infer(self, request: InferenceRequest) -> Outputs:
         (tensor,) = request.inputs
         if UNLUCKY in tensor.array:
             raise RuntimeError("13")

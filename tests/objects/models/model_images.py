@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.documents import image, layers, oci
 from serving.images.store.model_store import ModelStore
 

@@ -89,6 +89,37 @@ async def test_webhook_that_adds_a_variable_is_asked_once_and_not_reported(
         assert "TemplatePutBack" not in rig.events()
 
 
+async def test_candidate_whose_template_a_webhook_edits_becomes_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api_create, api_patch = FakeKube.create, FakeKube.patch
+
+    def edit(spec: Object) -> None:
+        env = spec["containers"][0].setdefault("env", [])
+        if not any(entry["name"] == "WEBHOOK" for entry in env):
+            env.append({"name": "WEBHOOK", "value": "1"})
+
+    async def create(self: FakeKube, kind: kinds.Kind, obj: Object) -> Object:
+        if kind is kinds.DEPLOYMENT:
+            obj = copy.deepcopy(obj)
+            edit(obj["spec"]["template"]["spec"])
+        return await api_create(self, kind, obj)
+
+    async def patch(self: FakeKube, kind: kinds.Kind, *where: str, **options: Any) -> Object:
+        namespace, name, changes = where
+        if kind is kinds.DEPLOYMENT and isinstance(changes, list):
+            changes = copy.deepcopy(changes)
+            edit(changes[0]["value"]["spec"])
+        return await api_patch(self, kind, namespace, name, changes, **options)
+
+    monkeypatch.setattr(FakeKube, "create", create)
+    monkeypatch.setattr(FakeKube, "patch", patch)
+    async with controlled(dataclasses.replace(QUICK, backoff_cap_seconds=0.001), ONE) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        assert "WEBHOOK" in env(rig)
+        assert any(write.startswith("patch deployments/") for write in rig.api.writes), "it was put back"
+
+
 def test_put_backs_of_one_deployment_are_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(clock, "monotonic", lambda: now)
@@ -105,7 +136,8 @@ def test_put_backs_of_one_deployment_are_paused(monkeypatch: pytest.MonkeyPatch)
     now = 130.0
     assert put_backs.seconds_left(key) is None
     assert not put_backs.blocked(key, {"d": stored(3)})
-    assert put_backs.blocked(key, {"d": stored(2)}) == {"d"}
+    assert put_backs.blocked(key, {"d": stored(2)}) == put_backs.in_vain(key, {"d": stored(2)}) == {"d"}
+    assert not put_backs.in_vain(key, {"d": stored(3)})
     put_backs.forget(key)
     assert not put_backs.blocked(key, {"d": stored(2)})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.documents import oci
 from serving.images.store.model_store import ModelStore
 from serving.runtimes.loading import ModelFiles, verify

@@ -66,7 +66,7 @@ def begin(
 
 def most_seconds(load: Load, settings: LoadSettings) -> float:
     """Return an upper limit of the seconds of a search: its windows, and the waits before them."""
-    windows = len(load.levels) or 2 * settings.most_levels
+    windows = len(load.levels) + 1 if load.levels else 2 * settings.most_levels
     waits = load.warmup_seconds + 2 * settings.request_timeout + settings.drain_timeout
     return windows * (waits + load.window_seconds)
 

@@ -80,9 +80,16 @@ def _point(state: State, window: Window) -> LoadPoint:
 
 
 def model_of(state: State, verdicts: Sequence[LevelVerdict]) -> LoadModel | None:
-    """Return the load model of the windows below the lowest failing load; None if none has an answer."""
+    """Return the load model of the windows below the lowest failing load; None if none has an answer.
+
+    A window in which answers fell behind is left out: its load had not settled, and was measured again.
+    """
     end = lowest_failing(verdicts)
-    before = [window for window in state.windows if end is None or window.level < end.level]
+    before = [
+        window
+        for window in state.windows
+        if (end is None or window.level < end.level) and window.kept_up is not False
+    ]
     beyond = [window for window in state.windows if end is not None and window.level >= end.level]
     return load_model.fit(state, before, beyond)
 

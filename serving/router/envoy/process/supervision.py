@@ -32,6 +32,8 @@ MOST_RETRY_SECONDS = 5.0
 """Bound of the doubled pause."""
 REPORTED_ENDS = 2
 """Ends without an answer, one after the other, from which they are reported."""
+SILENT = "Envoy does not answer"
+"""One text for any time of silence: every Inference reports each new text."""
 ASK_SECONDS = 0.5
 """Between questions to Envoy."""
 ANSWER_SECONDS = 1.0
@@ -100,9 +102,10 @@ class EnvoySupervision:
             log.error("Envoy is gone (exit code %s): starting it again", self._process.exit_code())
             if self._ran and not self._has_answered():
                 await self._back_off()
+            self._started = clock.monotonic()
             try:
                 self._process.start(self._bootstrap)
-                self._started, self._ran = clock.monotonic(), True
+                self._ran = True
             except (errors.UserError, OSError) as error:  # also a full process table or disk
                 self._ran = False
                 log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices
@@ -141,12 +144,15 @@ class EnvoySupervision:
     async def _judge(self, now: float) -> None:
         """Report an Envoy that does not answer, and kill it if it hangs."""
         if self._answered is None or not self._has_answered():
+            is_reported = self._unanswered_ends >= REPORTED_ENDS or not self._ran
+            if not is_reported and self._answered is not None and now - self._answered > ANSWER_SECONDS:
+                self._set_problem(SILENT)
             if now - self._started > START_SECONDS:
                 await self._kill(now - self._started)
             return
         silence = now - self._answered
         if silence > ANSWER_SECONDS:
-            self._set_problem("Envoy does not answer")  # the same text each time: all Inferences report it
+            self._set_problem(SILENT)
         self._is_busy = self._is_busy and self._computes(now)
         is_stuck = now - max(self._answered, self._progressed) > BUSY_SECONDS
         if is_stuck if self._is_busy else silence > HANG_SECONDS:

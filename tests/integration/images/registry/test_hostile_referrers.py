@@ -12,7 +12,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving import errors
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.documents import image, oci, signing
 from serving.images.registry import Credentials, Reference, Registry, pull, push, referrers, signatures
 from serving.images.store.model_store import CountedStore, ModelStore

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from serving import errors
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.registry import Credentials, Pushed, Reference, Registry, manifests, pull, push
 from serving.images.registry.auth.docker_config import DockerConfig
 from serving.images.store.model_store import ModelStore

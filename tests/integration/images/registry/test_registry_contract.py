@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.documents import image, oci
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push, referrers
 from serving.images.store.model_store import ModelStore

@@ -13,7 +13,7 @@ from yarl import URL
 
 from serving import clock, errors
 from serving.embedded.apiserver import certificates
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.documents import oci
 from serving.images.documents.image import Blob
 from serving.images.registry import (

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving import errors
-from serving.images.build.model_image import Built, build_image
+from serving.images.building.model_image import Built, build_image
 from serving.images.documents import oci, signing
 from serving.images.documents.image import Blob
 from serving.images.registry import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.registry import Reference, Registry, push
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore

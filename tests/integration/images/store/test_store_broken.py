@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.documents import image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore

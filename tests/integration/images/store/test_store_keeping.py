@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build.model_image import Built
+from serving.images.building.model_image import Built
 from serving.images.documents import image
 from serving.images.store import disk
 from serving.images.store.catalog import Catalog

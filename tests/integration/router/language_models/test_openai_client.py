@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from serving import clock
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.router.envoy.counts.token_counts import PAIRS, TokenCounts
 from tests.objects.models import checkpoints

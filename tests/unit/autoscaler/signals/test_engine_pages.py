@@ -55,7 +55,7 @@ PAGES: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("shape", PAGES)
-@pytest.mark.parametrize("work", [NAMES.read, exposition._labels], ids=["engines", "exposition"])
+@pytest.mark.parametrize("work", [NAMES.parse, exposition._labels], ids=["engines", "exposition"])
 def test_parsing_takes_linear_time_when_a_page_is_made_to_be_expensive(
     work: Callable[[str], object], shape: str
 ) -> None:

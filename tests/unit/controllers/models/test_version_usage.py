@@ -9,7 +9,7 @@ from serving.controllers.models.image_builder import ImageBuilder, pin_owner
 from serving.controllers.models.image_retention import ImageRetention
 from serving.controllers.models.version_usage import VersionUsage
 from serving.data_dir import DataDir
-from serving.images.build.model_image import build_image
+from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.kube import Informer, Key, Watches
 from serving.objects import Object

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import zstandard
 
-from serving.images.build import source
+from serving.images.building import source
 from serving.images.documents import layers, oci
 from serving.images.store import disk
 from serving.images.store.staging import Staging

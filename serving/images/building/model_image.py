@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from serving import errors
-from serving.images.build import source
-from serving.images.build.packing import pack
+from serving.images.building import source
+from serving.images.building.packing import pack
 from serving.images.documents import layers, oci, output_manifest
 from serving.images.documents.oci import File
 from serving.images.store import disk
@@ -15,7 +15,7 @@ from serving.images.store.model_store import ModelStore
 from serving.images.store.staging import Staging
 from serving.resources import names
 
-__all__ = ["Built", "File", "capture"]
+__all__ = ["Built", "File", "build_image"]
 
 
 @dataclass(frozen=True)
