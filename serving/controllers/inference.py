@@ -305,6 +305,8 @@ class InferenceController:
         if written["metadata"]["generation"] != before["metadata"]["generation"]:
             message = f"put back the Pod template of revision {name}: {template_edits.describe(action.edits)}"
             await self._recorder.emit(inference, "TemplatePutBack", message, "Warning")
+        else:
+            self._loop.add(key)  # a webhook edits the template: its replicas may be proven, and no event follows
 
     async def _ensure(self, inference: Object, action: Ensure) -> None:
         meta = action.object["metadata"]
