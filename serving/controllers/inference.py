@@ -306,7 +306,8 @@ class InferenceController:
             message = f"put back the Pod template of revision {name}: {template_edits.describe(action.edits)}"
             await self._recorder.emit(inference, "TemplatePutBack", message, "Warning")
         else:
-            self._loop.add(key)  # a webhook edits the template: its replicas may be proven, and no event follows
+            # A webhook edits the template: its replicas may be proven, and no event follows.
+            self._loop.add(key)
 
     async def _ensure(self, inference: Object, action: Ensure) -> None:
         meta = action.object["metadata"]
