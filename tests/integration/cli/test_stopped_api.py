@@ -57,12 +57,13 @@ async def test_a_cancelled_watch_leaves_no_connection_to_an_api_that_hangs(tmp_p
     assert api.process is not None
     try:
         async with await connect(api.data_dir.kubeconfig, component="test") as kube:
-            version = (await kube.list(kinds.INFERENCE)).resource_version
-            idle = len(snapshot())
-            watch = asyncio.ensure_future(_events(kube, version))
+            version = (await kube.list(kinds.NAMESPACE)).resource_version
             await kube.create(kinds.NAMESPACE, {"metadata": {"name": "watched"}})
-            while len(snapshot()) == idle:  # one of both takes the idle connection, the other opens another
-                await asyncio.sleep(0.01)
+            idle, began = len(snapshot()), asyncio.Event()
+            watch = asyncio.ensure_future(_watch_namespaces(kube, version, began))
+            await began.wait()  # the watch has the idle connection
+            await kube.create(kinds.NAMESPACE, {"metadata": {"name": "another"}})
+            assert len(snapshot()) == idle + 1
             os.kill(api.process.pid, signal.SIGSTOP)
             watch.cancel()
             await asyncio.wait([watch])
@@ -74,6 +75,6 @@ async def test_a_cancelled_watch_leaves_no_connection_to_an_api_that_hangs(tmp_p
         api.stop()
 
 
-async def _events(kube: Kube, version: str) -> None:
-    async for _ in kube.watch(kinds.INFERENCE, None, version):
-        pass
+async def _watch_namespaces(kube: Kube, version: str, began: asyncio.Event) -> None:
+    async for _ in kube.watch(kinds.NAMESPACE, None, version):
+        began.set()
