@@ -5,13 +5,12 @@ On a cluster a gateway has the name of its Pod, which never returns. A gateway t
 
 import asyncio
 import logging
-from collections.abc import Iterator
 
 from serving import clock, errors
 from serving.kube import Key, Kube, Watches
+from serving.kube.status_withdrawal import withdraw_each
 from serving.objects import Object
 from serving.resources import kinds, leases, names
-from serving.resources.kinds import Kind
 from serving.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
@@ -74,10 +73,12 @@ class GoneGateways:
         The Lease is last, so that the gateway's name is known until then.
         """
         routes = (Key.of(route) for route in self._routes if name in _gateways_of(route))
-        is_clean = await self._withdraw(kinds.ROUTE, routes, f"{names.FIELD_MANAGER_PREFIX}gateway-{name}")
+        is_clean = await withdraw_each(
+            self._kube, kinds.ROUTE, routes, f"{names.FIELD_MANAGER_PREFIX}gateway-{name}"
+        )
         reporters = (Key.of(each) for each in self._autoscalers if name in _activators_of(each))
         manager = f"{names.FIELD_MANAGER_PREFIX}{names.ACTIVATOR_REPORTER}{name}"
-        is_clean &= await self._withdraw(kinds.AUTOSCALER, reporters, manager)
+        is_clean &= await withdraw_each(self._kube, kinds.AUTOSCALER, reporters, manager)
         if not is_clean:
             return False
         for lease in self._leases:
@@ -85,19 +86,6 @@ class GoneGateways:
             if meta["name"] == f"{leases.LEASE_PREFIX}{name}":
                 await self._kube.delete(kinds.LEASE, meta["namespace"], meta["name"], uid=meta["uid"])
         return True
-
-    async def _withdraw(self, kind: Kind, keys: Iterator[Key], manager: str) -> bool:
-        """Remove the manager's part of these objects' statuses; False if one refuses the write."""
-        is_clean = True
-        for namespace, name in keys:
-            try:
-                await self._kube.withdraw_status(kind, namespace, name, manager=manager)
-            except errors.NotFound:
-                continue  # deleted meanwhile
-            except errors.ApiError as error:  # a policy of one namespace must not stop the others
-                log.info("%s %s/%s keeps what %s has written: %s", kind.kind, namespace, name, manager, error)
-                is_clean = False
-        return is_clean
 
 
 def _gateways_of(route: Object) -> frozenset[str]:

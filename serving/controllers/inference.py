@@ -276,7 +276,7 @@ class InferenceController:
             gateways=self._gateways.alive,
             gateway_problems=self._gateways.problems,
             field_manager=self._kube.field_manager,
-            put_back=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
+            put_back_blocked=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
             put_back_in_vain=self._put_backs.in_vain(Key(namespace, meta["name"]), deployments),
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
             engines=self._engines,

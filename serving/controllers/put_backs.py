@@ -31,14 +31,15 @@ class PutBacks:
         self._last.setdefault(inference, {})[meta["uid"]] = last
 
     def blocked(self, inference: Key, deployments: Mapping[str, Object]) -> frozenset[str]:
-        """Return the names of the Deployments that must not be put back now."""
+        """Return the names of the Deployments that must not be put back now: in vain, or during the pause."""
         last, now = self._last.get(inference, {}), clock.monotonic()
-        return frozenset(
+        paused = frozenset(
             name
             for name, deployment in deployments.items()
             if (before := last.get(deployment["metadata"]["uid"])) is not None
-            and (before.generation == deployment["metadata"]["generation"] or now < before.at + self._pause)
+            and now < before.at + self._pause
         )
+        return paused | self.in_vain(inference, deployments)
 
     def in_vain(self, inference: Key, deployments: Mapping[str, Object]) -> frozenset[str]:
         """Return the names of the Deployments whose last put-back changed nothing: a webhook edits them."""

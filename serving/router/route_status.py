@@ -9,11 +9,11 @@ from typing import Any
 
 from serving import clock, errors
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Result
+from serving.kube.status_withdrawal import withdraw
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.leases import NOT_SERVING_ANNOTATION
 from serving.router.plan.service import NOTHING_PROVEN, GatewayService
-from serving.router.status_withdrawal import withdraw
 from serving.settings import Settings
 from serving.system.network import addresses
 

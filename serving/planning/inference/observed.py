@@ -32,7 +32,7 @@ class ObservedObjects:
     """Why live gateways serve no requests, by name."""
     field_manager: str = ""
     """The name under which the controller writes."""
-    put_back: Collection[str] = ()
+    put_back_blocked: Collection[str] = ()
     """Revisions whose template must not be put back now."""
     put_back_in_vain: Collection[str] = ()
     """Revisions whose template a webhook edited again at the last put-back."""

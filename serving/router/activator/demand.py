@@ -11,8 +11,8 @@ from typing import Any
 
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
+from serving.kube.status_withdrawal import withdraw
 from serving.resources import kinds, names
-from serving.router.status_withdrawal import withdraw
 from serving.settings import Settings
 
 _REPORT_SECONDS = 1.0

@@ -31,7 +31,7 @@ def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | Non
     """
     meta = ensure.object["metadata"]
     deployment = observed.deployments.get(meta["name"])
-    if ensure.kind is not kinds.DEPLOYMENT or deployment is None or meta["name"] in observed.put_back:
+    if ensure.kind is not kinds.DEPLOYMENT or deployment is None or meta["name"] in observed.put_back_blocked:
         return None
     template, stored = ensure.object["spec"]["template"], deployment["spec"]["template"]
     edits = of_others(deployment, template, observed.field_manager)

@@ -95,7 +95,7 @@ def test_template_is_left_when_it_was_put_back_at_this_generation() -> None:
     world, deployment = settled()
     add_env(deployment, "a-webhook")
     assert put_backs(world)
-    assert not put_backs(world, put_back={deployment["metadata"]["name"]})
+    assert not put_backs(world, put_back_blocked={deployment["metadata"]["name"]})
 
 
 @pytest.mark.parametrize("edited", [False, True])

@@ -1,11 +1,12 @@
-"""Removes what a gateway, or the activator beside it, has written into statuses, as it ends."""
+"""Removes what one field manager has written into statuses: as its process ends, or once it is gone."""
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from serving import errors
-from serving.kube import Key, Kube
+from serving.kube.connection.client import Kube
+from serving.kube.informer import Key
 from serving.resources.kinds import Kind
 
 log = logging.getLogger(__name__)
@@ -18,21 +19,29 @@ _WRITERS = 8
 
 async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> None:
     """Remove the manager's part of these objects' statuses, in their order, as far as the API answers."""
-    left = iter(keys)
+    remaining = iter(keys)
     try:
         async with asyncio.timeout(WITHDRAWAL_SECONDS), asyncio.TaskGroup() as group:
             for _ in range(_WRITERS):
-                group.create_task(_withdraw(kube, kind, left, manager))
+                group.create_task(withdraw_each(kube, kind, remaining, manager))
     except* (errors.Unavailable, TimeoutError) as failed:
         problem = str(failed.exceptions[0]) or "no answer"
         log.info("statuses of %s keep what %s has written: %s", kind.plural, manager, problem)
 
 
-async def _withdraw(kube: Kube, kind: Kind, left: Iterator[Key], manager: str) -> None:
-    for namespace, name in left:
+async def withdraw_each(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> bool:
+    """Remove the manager's part of these objects' statuses; False if one refuses the write.
+
+    Raises:
+        errors.Unavailable: the API does not answer; the rest is unchanged.
+    """
+    is_clean = True
+    for namespace, name in keys:
         try:
             await kube.withdraw_status(kind, namespace, name, manager=manager)
         except errors.NotFound:
             continue  # deleted meanwhile
         except errors.ApiError as error:  # a policy of one namespace must not stop the others
             log.info("%s %s/%s keeps what %s has written: %s", kind.kind, namespace, name, manager, error)
+            is_clean = False
+    return is_clean
