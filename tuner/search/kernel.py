@@ -18,7 +18,7 @@ CENTRE = 0.25
 be an odd one."""
 
 MOST_DIFFERENCES = 2**20
-"""Most differences of coordinates at a time, 8 MiB: they fit in the cache of a core."""
+"""Most differences of coordinates at a time: 8 MiB."""
 
 
 class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
@@ -87,7 +87,7 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         And its gradient by theta, (n, n, n_dims).
         """
         if Y is not None and len(X) > (rows := max(1, MOST_DIFFERENCES // (Y.size or 1))):
-            # Otherwise the differences of 100,000 specs to 60 trials would take gigabytes.
+            # With 250 categories, those of 100,000 specs to 60 trials would take 12 GB at once.
             return np.vstack([self(X[first : first + rows], Y) for first in range(0, len(X), rows)])
         other = X if Y is None else Y
         apart = (X[:, None, :] - other[None, :, :]) / np.array(self.lengths)

@@ -165,8 +165,9 @@ def _listed_level(state: State) -> MeasureLevel | Finished:
         return _extension(state, state.settings.request_timeout - state.planned[-1])
     if _fills_up(state):
         return _new_window(state, levels[0], full_length=True)
-    again = state.load.mode == "open" and bool(state.windows) and state.windows[0].kept_up is False
-    count = len(state.windows) - again
+    # The first rate has two windows if the first one had not settled.
+    is_repeated = state.load.mode == "open" and bool(state.windows) and state.windows[0].kept_up is False
+    count = len(state.windows) - is_repeated
     if count < len(levels):
         return MeasureLevel(
             levels[count], _warmup(state, levels[count]), float(state.load.window_seconds), extends=False
