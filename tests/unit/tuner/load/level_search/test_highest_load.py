@@ -13,7 +13,7 @@ from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tests.reference.queueing import BatchingTarget, Pipeline, QueueingTarget, exponential, steady_service
-from tuner.load.level_search import highest_load, messages
+from tuner.load.level_search import highest_load, messages, results
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.level_search.verdicts import level_verdicts
 from tuner.load.windows import backlog, window_summary
@@ -335,6 +335,17 @@ def test_first_rate_is_measured_again_when_answers_take_longer_than_its_warm_up(
     end = piped(load, 8.0, stop_below=None if levels else stop_below)
     assert (end.reason, end.result.meets) == ("Measured", "Yes")
     assert end.result.throughput.value == pytest.approx(20 if levels else 40, rel=0.05)
+
+
+def test_window_whose_load_had_not_settled_is_on_no_curve() -> None:
+    target = Pipeline(8.0)
+    filling, settled = (window_summary.summary(target.run("open", 5.0, 10.0), (), SETTINGS) for _ in range(2))
+    assert (filling.kept_up, settled.kept_up) == (False, True)
+    begun = highest_load.begin(Load(mode="open"), (), SETTINGS)
+    state = replace(begun, windows=(filling, settled), planned=(10.0, 10.0))
+    model = results.model_of(state, level_verdicts(state))
+    assert model is not None
+    assert model.windows == (settled,)
 
 
 @pytest.mark.parametrize("levels", [[], ["1"]])
