@@ -163,9 +163,7 @@ def _listed_level(state: State) -> MeasureLevel | Finished:
     levels = [state.drivable(float(level)) for level in state.load.levels]
     if state.windows and _may_be_answered(state):
         return _extension(state, state.settings.request_timeout - state.planned[-1])
-    if _fills_up(state):
-        return _new_window(state, levels[0], full_length=True)
-    # The first rate has two windows if the first one had not settled.
+    # The first rate gets a second window if its first one had not settled (`_fills_up`).
     is_repeated = state.load.mode == "open" and bool(state.windows) and state.windows[0].kept_up is False
     count = len(state.windows) - is_repeated
     if count < len(levels):
