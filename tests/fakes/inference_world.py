@@ -12,7 +12,14 @@ from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
 from serving.planning.inference import inference_state, planner
 from serving.planning.inference.observed import ObservedObjects
-from serving.planning.inference.plan import Action, Ensure, InferencePlan, RemoveChild, SetFinalizers
+from serving.planning.inference.plan import (
+    Action,
+    Ensure,
+    InferencePlan,
+    PutBackTemplate,
+    RemoveChild,
+    SetFinalizers,
+)
 from serving.planning.models.volume import IMAGE
 from serving.resources import kinds, names
 from tests.fakes.surroundings import blocked_version, inference, ready_version
@@ -209,6 +216,10 @@ class InferenceWorld:
                 del self.children[kind.kind][name]
             case SetFinalizers(finalizers):
                 self.inference["metadata"]["finalizers"] = list(finalizers)
+            case PutBackTemplate(name, template):
+                deployment = self.deployments[name]
+                deployment["spec"]["template"] = copy.deepcopy(template)
+                deployment["metadata"]["generation"] += 1
 
     def _ensure(self, table: dict[str, Object], obj: Object, at_creation: Object) -> None:
         old = table.get(obj["metadata"]["name"])

@@ -404,8 +404,10 @@ class FakeKube(Kube):
                 self._collect(alive[owner])
 
     def _take(self, step: garbage.Step) -> None:
-        kind = kinds.of(step.target["apiVersion"], step.target["kind"])
-        assert kind is not None
+        type_of_target = (step.target["apiVersion"], step.target["kind"])
+        kind = kinds.of(*type_of_target) or next(
+            kind for kind in self.unchecked if (kind.api_version, kind.kind) == type_of_target
+        )
         id_ = _id(kind, step.target)
         if id_ not in self.objects:
             return

@@ -36,6 +36,8 @@ class FakeRegistry:
     statuses: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     """Responses to the next requests of any kind, which then have no effect."""
     redirect_blobs_to: str = ""
+    garble_blobs: int = 0
+    """The number of GETs of blobs that are answered with as many other bytes."""
     log: list[tuple[str, str]] = field(default_factory=list)
     """Methods and paths."""
     authorizations: list[str | None] = field(default_factory=list)
@@ -67,6 +69,9 @@ class FakeRegistry:
             return web.Response(status=307, headers={"Location": f"{self.redirect_blobs_to}/{digest}"})
         if digest not in self.blobs:
             return web.Response(status=404)
+        if self.garble_blobs and request.method == "GET":
+            self.garble_blobs -= 1
+            return web.Response(body=bytes(len(self.blobs[digest])))
         return web.Response(body=self.blobs[digest])
 
     async def _uploads(self, request: web.Request) -> web.StreamResponse:

@@ -61,12 +61,21 @@ async def mount(registry: Registry, target: Reference, digest: str, source: str)
 
 
 async def read(registry: Registry, target: Reference, blob: Blob) -> bytes:
-    """Return a small blob, after checking its digest.
+    """Return a small blob, after checking its digest; a blob that arrives with other bytes is read once more.
 
     Raises:
         errors.Permanent: `ImageNotFound`; `Unauthorized`; `RegistryRefused`.
         errors.Temporary: `DigestMismatch`; `RegistryUnavailable`.
     """
+    try:
+        return await _read_once(registry, target, blob)
+    except errors.Temporary as error:
+        if error.reason != "DigestMismatch":
+            raise
+    return await _read_once(registry, target, blob)
+
+
+async def _read_once(registry: Registry, target: Reference, blob: Blob) -> bytes:
     content = bytearray()
     async with aclosing(chunks(registry, target, blob)) as download:
         async for chunk in download:

@@ -35,6 +35,8 @@ class Arm:
     """Why `desired` does not serve yet."""
     initial_replicas: int = 1
     """Replicas with which `desired` is created."""
+    edit: StatusReason | None = None
+    """Others have edited the candidate's Pod template, so that its replicas prove nothing."""
 
     @property
     def candidate(self) -> Revision | None:
@@ -83,6 +85,7 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
         return replace(arm, rollout_problem=_refusal(state.observed, desired.name))
+    arm = replace(arm, edit=_edit(state.observed, desired))
     rollout_problem = _rollout_problem(state, arm, desired)
     if rollout_problem is None:
         return replace(arm, serving=desired.name)
@@ -174,15 +177,14 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
     if not state.is_accepted or name not in state.backends:
         return _route_not_accepted(name)
     failure = state.verdicts.get(name)
+    if arm.edit is not None or failure == "":
+        return arm.edit
     if failure is None:
         return StatusReason("Probing", f"revision {name} is being probed through the gateways")
-    if not failure:
-        return _edited(state.observed, candidate)
     return StatusReason("ProbeFailed", f"revision {name}, on port {candidate.port.number}: {failure}")
 
 
-def _edited(observed: ObservedObjects, candidate: Revision) -> StatusReason | None:
-    """Return that the probed replicas are of a template that others have edited, or None."""
+def _edit(observed: ObservedObjects, candidate: Revision) -> StatusReason | None:
     deployment = observed.deployments.get(candidate.name)
     if deployment is None or candidate.name in observed.put_back_in_vain:
         return None

@@ -14,7 +14,7 @@ from serving.planning.inference.comparison import drift, template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Action, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name
-from serving.resources import engine
+from serving.resources import engine, kinds
 from serving.resources.conditions import StatusReason
 from serving.resources.inference import InferenceSpec
 
@@ -59,10 +59,23 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
         # After all that serves: an API that refuses DaemonSets must hold nothing up.
         *prefetch.daemon_sets(state, arms),
     ]
-    put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
-    writes = [
+    # The probe of an edited revision leaves the Route first: an edited replica may answer it.
+    still_probed = {
+        arm.candidate.name
+        for arm in arms
+        if arm.candidate is not None
+        and arm.edit is not None
+        and "probe" in state.backends.get(arm.candidate.name, {})
+    }
+    due = [
         ensure
         for ensure in desired
+        if ensure.kind is not kinds.DEPLOYMENT or ensure.object["metadata"]["name"] not in still_probed
+    ]
+    put_back = [template_edits.put_back(observed, ensure) for ensure in due]
+    writes = [
+        ensure
+        for ensure in due
         if not observed.is_refused(ensure.kind, ensure.object["metadata"]["name"])
         and drift.differs(observed, ensure)
     ]

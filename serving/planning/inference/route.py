@@ -103,11 +103,30 @@ def _backends(
         if arm.serving and arm.serving not in result:
             result[arm.serving] = _rebuilt_backend(state, arm)
     predictors = {arm.predictor.name: arm.predictor for arm in arms}
-    probes = {arm.candidate.name: arm.candidate.probe_paths for arm in arms if arm.candidate is not None}
+    probes = {
+        arm.candidate.name: arm.candidate.probe_paths
+        for arm in arms
+        if arm.candidate is not None and _is_probed(state, arm, arm.candidate.name)
+    }
     return [
         _with_predictor_fields(state, _with_probe(entry, probes), inference, predictors.get(entry["arm"]))
         for entry in result.values()
     ]
+
+
+def _is_probed(state: InferenceState, arm: Arm, candidate: str) -> bool:
+    """Whether gateways probe a candidate: the result of a replica of an edited template proves nothing.
+
+    The probe of an edited candidate leaves the Route. The probe returns once every gateway has dropped its
+    result and no replica of the edited template remains.
+    """
+    if arm.edit is not None:
+        return False
+    stored = state.backends.get(candidate)
+    if stored is None or "probe" in stored:
+        return True
+    replicas = state.replicas.get(candidate)
+    return state.is_accepted and (replicas is None or replicas.is_current)
 
 
 def _with_probe(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:

@@ -196,6 +196,19 @@ async def test_a_wrong_payload_stays_a_temporary_error_when_no_other_signature_i
     assert raised.value.reason == "DigestMismatch"
 
 
+async def test_signers_are_complete_when_one_transfer_of_a_payload_brings_other_bytes(
+    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+) -> None:
+    keys = signing.by_fingerprint([key.public_key()])
+    async with Registry(Credentials.none(), replace(DEFAULTS.registry, attempts=1)) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        del fake.manifests[signatures.tag(built.digest)]  # the referrer alone has the signature
+        fake.garble_blobs = 1
+        signers = await signatures.signers(registry, target, built.digest, keys)
+    assert fake.garble_blobs == 0
+    assert signers == frozenset(keys)
+
+
 async def test_a_document_is_left_out_when_a_blob_of_it_refers_to_the_image_too(
     fake: FakeRegistry, store: ModelStore, built: Built, transfer: Transfer
 ) -> None:

@@ -75,6 +75,57 @@ def test_a_candidate_is_not_proven_while_its_template_is_edited() -> None:
     assert arm.serving == deployment["metadata"]["name"]
 
 
+def test_probe_of_an_edited_candidate_returns_once_no_result_and_no_replica_of_the_edit_remains() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.plan()
+    (deployment,) = world.deployments.values()
+    assert _is_probed(world)
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "other:1"
+    world.ready()
+    world.accept()
+    world.plan()
+    assert not _is_probed(world)
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "other:1"
+    world.plan()
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] != "other:1"
+    replicas_of_the_edit = {"replicas": 1, "readyReplicas": 1, "observedGeneration": 1}
+    deployment["status"] = {**replicas_of_the_edit, "updatedReplicas": 1, "observedGeneration": 1}
+    world.accept()
+    world.plan()
+    assert not _is_probed(world), "replicas of the edit remain"
+    deployment["status"] = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 2}
+    accepted = world.route
+    assert accepted is not None
+    accepted["metadata"]["generation"] += 1
+    world.plan()
+    assert not _is_probed(world), "a gateway may hold the result of the edit"
+    world.accept()
+    world.plan()
+    assert _is_probed(world)
+    (arm,) = _read(world)
+    assert not arm.serving
+    world.accept()
+    world.plan()
+    (arm,) = _read(world)
+    assert arm.serving == deployment["metadata"]["name"]
+
+
+def test_candidate_is_probed_when_a_webhook_edits_every_template() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.plan()
+    (deployment,) = world.deployments.values()
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "other:1"
+    world.ready()
+    world.accept()
+    world.plan()
+    assert not _is_probed(world)
+    world.seen = {"put_back_blocked": {deployment["metadata"]["name"]}}
+    world.seen |= {"put_back_in_vain": {deployment["metadata"]["name"]}}
+    world.settle()
+    (arm,) = _read(world)
+    assert arm.serving == deployment["metadata"]["name"]
+
+
 @pytest.mark.parametrize(
     "container", [{"securityContext": "root"}, {"readinessProbe": {"httpGet": None}}, {"env": "A=1"}]
 )
@@ -99,6 +150,12 @@ def test_probes_wait_for_the_gateways_when_the_route_is_rewritten() -> None:
     problem = arm.once_routed(is_accepted=False).rollout_problem
     assert problem is not None
     assert problem.reason == "RouteNotAccepted"
+
+
+def _is_probed(world: InferenceWorld) -> bool:
+    assert world.route is not None
+    (backend,) = world.route["spec"]["backends"]
+    return "probe" in backend
 
 
 def _read(world: InferenceWorld) -> tuple[arms.Arm, ...]:
