@@ -67,10 +67,12 @@ class Targets:
         self._kube = kube
         self._scalers_path = SCALERS.path(only_namespace or None)
         self._kinds: dict[tuple[str, str], tuple[Kind | None, float]] = {}
+        """By API version and name: the kind, or None until the next discovery, in monotonic seconds."""
         self._unwatched: dict[tuple[Kind, Key], UnwatchedTarget] = {}
         self._scalers: dict[tuple[str, str, str], str] = {}
         """Names of HorizontalPodAutoscalers, by namespace, kind and name of their target."""
-        self._scalers_until = 0.0
+        self._next_scalers_list = 0.0
+        """Monotonic seconds."""
 
     async def kind(self, api_version: str, name: str) -> Kind:
         """Return the kind with this name, by API discovery.
@@ -83,22 +85,23 @@ class Targets:
             raise errors.Permanent("UnsupportedTarget", "an Autoscaler cannot scale an Autoscaler")
         if known is not None and known.scale:
             return known
-        kind, until = self._kinds.get((api_version, name), (None, 0.0))
+        kind, next_discovery = self._kinds.get((api_version, name), (None, 0.0))
         now = clock.monotonic()
-        if kind is None and now >= until:
-            kind = await self._discovered(api_version, name)
+        if kind is None and now >= next_discovery:
+            kind = await self._discover(api_version, name)
             self._kinds[api_version, name] = kind, now + DISCOVERY_SECONDS
         if kind is None:
             message = f"there is no kind {name} of {api_version} with a scale subresource"
             raise errors.Permanent("UnsupportedTarget", message)
         return kind
 
-    async def _discovered(self, api_version: str, name: str) -> Kind | None:
+    async def _discover(self, api_version: str, name: str) -> Kind | None:
+        """Return the kind if the API serves it with a scale subresource, or None."""
         group, _, version = api_version.rpartition("/")
         prefix = f"/apis/{api_version}" if group else f"/api/{api_version}"
         try:
             listed = orjson.loads(await self._kube.raw(prefix))["resources"]
-        except (errors.NotFound, errors.Invalid):  # Invalid: it names no group and version, as with `..`
+        except (errors.NotFound, errors.Invalid):  # Invalid: an API version with `..`
             return None
         scalable = {r["name"].removesuffix("/scale") for r in listed if r["name"].endswith("/scale")}
         for resource in listed:
@@ -124,13 +127,13 @@ class Targets:
                 _as_deployment(scale, selector, listed), {pod["metadata"]["uid"]: pod for pod in listed}, now
             )
             self._unwatched[kind, key] = known
-            moment = clock.now().timestamp()
+            unix_seconds = clock.now().timestamp()
             for uid in before.keys() | known.pods.keys():
-                starts.seen(before.get(uid), known.pods.get(uid), moment)
+                starts.seen(before.get(uid), known.pods.get(uid), unix_seconds)
         return known
 
     def retain(self, keys: AbstractSet[Key]) -> None:
-        """Remove the last reads of all other targets."""
+        """Remove the last reads of all targets but `keys`."""
         for kind, key in [(kind, key) for kind, key in self._unwatched if key not in keys]:
             del self._unwatched[kind, key]
 
@@ -142,8 +145,8 @@ class Targets:
     async def other_scaler(self, key: Key, kind: Kind) -> str:
         """Return the name of the HorizontalPodAutoscaler of a target; empty without a known scaler."""
         now = clock.monotonic()
-        if now >= self._scalers_until:
-            self._scalers_until = now + SCALERS_SECONDS
+        if now >= self._next_scalers_list:
+            self._next_scalers_list = now + SCALERS_SECONDS
             self._scalers = await self._list_scalers()
         return self._scalers.get((key.namespace, kind.kind, key.name), "")
 
@@ -162,6 +165,7 @@ class Targets:
 
 
 def _as_deployment(scale: Object, selector: str, pods: list[Object]) -> Object:
+    """Return `UnwatchedTarget.object` from a target's scale subresource and its Pods."""
     ready = sum(map(is_ready, pods))
     return {
         "metadata": scale["metadata"],

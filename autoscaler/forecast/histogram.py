@@ -27,11 +27,13 @@ class DecayedHistogram:
             prior: weight of the prior, in observations.
         """
         self._growth = math.exp(1 / memory)
-        self._next = 1.0
+        self._newest_weight = 1.0
+        """Weight of the newest observation, which grows by a factor with each."""
         weights, self._total = _scaled_prior(prior)
         self._weights = weights[:]
+        """Weight of each bin, from errors of -`LIMIT` up."""
         self._quantiles: dict[float, float] = {}
-        """By share, since the last change: a forecast without a value has no errors for days."""
+        """By share, until the next error: a forecast that has no value yet has no errors for days."""
 
     def add(self, error: float, weight: float = 1.0) -> None:
         """Count an error; NaN is ignored."""
@@ -45,45 +47,48 @@ class DecayedHistogram:
             index = int((error + LIMIT) / WIDTH)
             if index == BINS:  # by rounding
                 index -= 1
-        self._next = newest = self._next * self._growth
-        added = newest * weight
+        self._newest_weight *= self._growth
+        added = self._newest_weight * weight
         self._weights[index] += added
         self._total += added
         self._quantiles.clear()
-        if newest > FULL:
+        if self._newest_weight > FULL:
             self._rescale()
 
     def quantile(self, share: float) -> float:
         """Return the `share` quantile of the errors, interpolated within its bin."""
         if share not in self._quantiles:
-            above, index = (1 - share) * self._total, BINS
+            # The weight above the quantile is taken from the bins, the highest first.
+            above, upper_edge = (1 - share) * self._total, BINS
             for weight in reversed(self._weights):
-                if not weight < above or index == 1:
+                if weight >= above or upper_edge == 1:
                     break
                 above -= weight
-                index -= 1
-            inside = above / weight if weight > 0 else 0.0
-            self._quantiles[share] = (index - min(inside, 1.0)) * WIDTH - LIMIT
+                upper_edge -= 1
+            share_of_bin = min(above / weight, 1.0) if weight > 0 else 0.0
+            self._quantiles[share] = (upper_edge - share_of_bin) * WIDTH - LIMIT
         return self._quantiles[share]
 
     def state(self) -> list[float]:
         """Return the weights of the bins, relative to the weight of the newest observation."""
-        return [weight / self._next for weight in self._weights]
+        return [weight / self._newest_weight for weight in self._weights]
 
     def restore(self, weights: Sequence[float]) -> None:
         """Restore weights that `state` returned; weights of another number of bins are ignored."""
         if len(weights) == BINS and all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0:
             self._weights = array("d", weights)
-            self._next, self._total = 1.0, sum(weights)
+            self._newest_weight, self._total = 1.0, sum(weights)
             self._quantiles.clear()
 
     def _rescale(self) -> None:
         self._weights = array("d", self.state())
         self._total = sum(self._weights)
-        self._next = 1.0
+        self._newest_weight = 1.0
 
 
 def _laplace(low: float, high: float) -> float:
+    """Return the probability between two errors by the prior."""
+
     def below(x: float) -> float:
         tail = 0.5 * math.exp(-abs(x) / PRIOR_SCALE)
         return tail if x < 0 else 1 - tail

@@ -8,7 +8,7 @@ from autoscaler.policy.idle import IdleTimes
 from autoscaler.policy.need import Need
 
 GRACE_STARTUPS = 2.0
-"""Start-up times for which the first replica may start after its last waiting request has gone."""
+"""Start-up times after the last request for which a first replica that is not ready yet goes on starting."""
 
 
 def idle_need(
@@ -24,28 +24,29 @@ def idle_need(
     """Return the need of a target without requests: its last replica is kept, stopped or started early.
 
     Args:
-        need: of the load and the metrics.
+        need: the need by the load and the metrics.
         stabilized: replicas that stabilization keeps.
         replicas: current replicas of the target.
         idle: the learned idle times.
-        config: of the policy.
+        config: configuration of the policy.
         now: Unix seconds.
         startup: seconds that a start is expected to take.
     """
     idle_limit = config.zero.idle
     if replicas.desired > 0:
-        idle_seconds = now - idle.last
+        idle_seconds = now - idle.last_request
         if replicas.ready == 0 and idle_seconds < GRACE_STARTUPS * startup:
             is_kept = True  # clients that gave up ask again: a start that is abandoned each time never ends
+        elif idle_limit is not None:
+            is_kept = idle_seconds < idle_limit
         else:
-            is_kept = (
-                idle_seconds < idle_limit if idle_limit is not None else idle.keeps(now, startup, config.risk)
-            )
-        if is_kept:
-            count = max(min(need.replicas, stabilized), 1)
-            message = "a request is likely enough to keep a replica"
-            return replace(need, replicas=count, reason="KeepAlive", message=message)
-        return replace(need, replicas=0, reason="Idle", message=f"no request for {idle_seconds:.0f} s")
+            is_kept = idle.keeps(now, startup, config.risk)
+        if not is_kept:
+            return replace(need, replicas=0, reason="Idle", message=f"no request for {idle_seconds:.0f} s")
+        # Neither a past backlog alone nor stabilization alone keeps a replica of a target without requests.
+        count = max(min(need.replicas, stabilized), 1)
+        message = "a request is likely enough to keep a replica"
+        return replace(need, replicas=count, reason="KeepAlive", message=message)
     may_prewarm = config.zero.prewarm and config.prediction != "Disabled" and idle_limit is None
     if may_prewarm and idle.prewarms(now, startup, config.risk):
         return replace(need, replicas=1, reason="Prewarm", message="a request is likely soon")

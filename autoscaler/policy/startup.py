@@ -9,13 +9,14 @@ KEPT = 64
 """Starts in memory: six of them are above the high quantile."""
 QUANTILE = 0.9
 MOST_UNKNOWN = 300.0
-"""Most seconds that an unfinished start counts before the first finished start: a start that never ends is no
-reason to be ready for more load. Four times the longest load of a base model in the GenTD26 trace (79 s)."""
+"""Longest start-up time, in seconds, that unfinished starts suggest before the first finished start. The load
+is forecast for the end of a start, and a start that never ends is no reason to forecast further. Four times
+the longest load of a base model in the GenTD26 trace (79 s)."""
 MOST_LOST = 600.0
 """Most seconds of failed attempts that count for the next success: a crash loop of hours ends by a repair and
 does not measure a start, and a horizon of hours would ask for the day's peak."""
 STUCK_STARTS = 3.0
-"""Start-up times after which a start counts as stuck: nine of ten starts took a third of that."""
+"""Expected start-up times after which a start counts as stuck; nine of ten starts take at most one."""
 UNKNOWN = 30.0
 """Assumed seconds of a start before the first start: a container that loads a model of some gigabytes."""
 
@@ -30,20 +31,21 @@ class StartupTimes:
         self._expected = UNKNOWN
 
     def learn(self, started: Iterable[float], failed: Iterable[float]) -> None:
-        """Learn the seconds of successful and of failed starts; failed starts count for the next success."""
-        before = self._lost, len(self._seconds)
+        """Learn from starts that ended.
+
+        Args:
+            started: seconds of each successful start.
+            failed: seconds of each failed start, which are added to the next successful one.
+        """
         lost = self._lost + sum(seconds for seconds in failed if 0 < seconds < math.inf)
         self._lost = min(lost, MOST_LOST)
-        changed = False
+        is_changed = False
         for seconds in started:
             if 0 < seconds < math.inf:
                 self._seconds.append(seconds + self._lost)
-                self._lost, changed = 0.0, True
-        if changed or self._lost != before[0]:
-            ordered = sorted(self._seconds)
-            self._expected = (
-                ordered[min(int(QUANTILE * len(ordered)), len(ordered) - 1)] if ordered else UNKNOWN
-            )
+                self._lost, is_changed = 0.0, True
+        if is_changed:
+            self._expected = sorted(self._seconds)[int(QUANTILE * len(self._seconds))]
 
     def expected(self, starting: Iterable[float], now: float) -> float:
         """Return the seconds that a start takes at most in nine of ten cases.
@@ -66,12 +68,13 @@ class StartupTimes:
         """
         if not starting:
             return False
-        usual = self._expected if self._seconds else MOST_UNKNOWN
-        return now - starting[len(starting) // 2] > STUCK_STARTS * usual
+        expected = self._expected if self._seconds else MOST_UNKNOWN
+        youngest_of_majority = starting[len(starting) // 2]
+        return now - youngest_of_majority > STUCK_STARTS * expected
 
     @property
     def known(self) -> float | None:
-        """Return the seconds that a start takes at most in nine of ten cases; None before the first start."""
+        """Return the seconds that a start takes at most in nine of ten cases; None before any success."""
         return self._expected if self._seconds else None
 
     def state(self) -> list[float]:

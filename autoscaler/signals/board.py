@@ -5,7 +5,7 @@ a target has more than a million requests per second. The status reports the gat
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,9 +23,10 @@ MOST_IN_FLIGHT = 1e6
 START_TIME_TOLERANCE = 1.0
 """Seconds by which another Envoy's start time differs; that of one Envoy is computed and varies."""
 CLOCK_TOLERANCE_SHARE = 0.5
-"""Share of the elapsed time by which the difference of two readings' times may deviate; clocks are set."""
+"""Share of the time between two readings by which the gateway's clock may deviate from ours in that time; a
+larger deviation means that a clock was set. The tolerance is the sum of this share and the seconds below."""
 CLOCK_TOLERANCE_SECONDS = 2.0
-"""Seconds of the same deviation: a page may be a second older than the time of its scrape."""
+"""Seconds of the tolerance: a page may be a second older than the time of its scrape."""
 MAX_UNIX_SECONDS = 1e11
 """Unix seconds, in three thousand years; a later value is not a time."""
 QUIET_SECONDS = 15.0
@@ -67,7 +68,7 @@ class Rejection(NamedTuple):
     at_once: bool = True
     """Whether the status reports it at once; else after `QUIET_SECONDS`."""
     is_baseline: bool = False
-    """Whether the next reading is compared with the rejected one."""
+    """Whether the next reading is compared with the rejected one, and not with the last accepted one."""
 
 
 _NO_PAGE = Rejection("its page does not answer", at_once=False)
@@ -76,11 +77,22 @@ _NO_PAGE = Rejection("its page does not answer", at_once=False)
 @dataclass(slots=True)
 class _Gateway:
     before: Reading | None = None
+    """The reading that the next one is compared with."""
     accepted_at: float = 0.0
     """Monotonic seconds of the last accepted reading."""
     rejection: Rejection | None = None
     rates: dict[ScaleTargetName, Counts] = field(default_factory=dict)
     """Rates of the last accepted reading, per second."""
+
+
+class _Increases(NamedTuple):
+    """The increases between two accepted readings of one gateway."""
+
+    seconds: float
+    """Seconds between the readings."""
+    end: float
+    """Unix seconds of the later reading."""
+    counts: Mapping[ScaleTargetName, Counts]
 
 
 @dataclass(slots=True)
@@ -93,6 +105,7 @@ class _Sums:
     finished: float = 0.0
     errors: float = 0.0
     seconds: float = 0.0
+    """Total seconds from a request to the end of its answer, of `timed` answers."""
     timed: float = 0.0
 
 
@@ -111,7 +124,7 @@ def rejection(before: Reading | None, reading: Reading, elapsed: float) -> Rejec
         return Rejection("it repeats its counts", at_once=False)
     if is_restarted(before, reading):
         before = replace(before, counts={})
-    return _regressed(before, reading, elapsed)
+    return _implausible(before, reading, elapsed)
 
 
 def is_restarted(before: Reading, reading: Reading) -> bool:
@@ -135,7 +148,8 @@ def _malformed(reading: Reading) -> Rejection | None:
     return None
 
 
-def _regressed(before: Reading, reading: Reading, elapsed: float) -> Rejection | None:
+def _implausible(before: Reading, reading: Reading, elapsed: float) -> Rejection | None:
+    """Return the reason to reject a reading by its increases over the previous one, or None."""
     most = MOST_RATE * max(elapsed, 1.0)
     for target, counts in reading.counts.items():
         old = before.counts.get(target, _NOTHING)
@@ -171,11 +185,9 @@ def increases(
 def span(before: Reading, reading: Reading, elapsed: float) -> float:
     """Return the seconds between two readings: by the gateway's clock, or by ours if that was set."""
     reported = reading.read_at - before.read_at
-    return (
-        reported
-        if abs(reported - elapsed) <= CLOCK_TOLERANCE_SECONDS + CLOCK_TOLERANCE_SHARE * elapsed
-        else max(elapsed, 0.1)
-    )
+    if abs(reported - elapsed) <= CLOCK_TOLERANCE_SECONDS + CLOCK_TOLERANCE_SHARE * elapsed:
+        return reported
+    return max(elapsed, 0.1)
 
 
 def _take_reading(
@@ -218,14 +230,17 @@ class Board:
         self._sums: dict[ScaleTargetName, _Sums] = {}
         self._in_flight: dict[ScaleTargetName, float] = {}
         self._held: Mapping[ScaleTargetName, float] = {}
-        self._taken: dict[ScaleTargetName, float] = {}
+        self._taken_at: dict[ScaleTargetName, float] = {}
         """By target, the value of `_total_seconds` when its load was taken last."""
         self._durations = DurationWindow()
         self._total_seconds = 0.0
-        """Total seconds of all readings."""
+        """Total seconds between the readings of all ticks; those of one tick count with their mean."""
         self._last_span = 0.0
+        """Seconds of the last tick in `_total_seconds`."""
         self._end = 0.0
+        """Unix seconds of the newest reading."""
         self._last_accepted_at = -math.inf
+        """Monotonic seconds."""
         self.is_whole = False
         """Whether every live gateway gave an accepted reading at the last tick."""
 
@@ -250,7 +265,7 @@ class Board:
             problems: why gateways have no reading, where that is known, by name.
         """
         by_gateway = {reading.gateway: reading for reading in readings}
-        accepted_increases: list[tuple[float, float, dict[ScaleTargetName, Counts]]] = []
+        accepted_increases: list[_Increases] = []
         for name in self._gateways.keys() - by_gateway.keys() - live:
             del self._gateways[name]
         in_flight: dict[ScaleTargetName, float] = {}
@@ -269,7 +284,7 @@ class Board:
             seconds, counts_by_target = accepted
             if seconds > 0 and before is not None:
                 self._add_durations(before, by_gateway[name], now)
-                accepted_increases.append((seconds, by_gateway[name].read_at, counts_by_target))
+                accepted_increases.append(_Increases(seconds, by_gateway[name].read_at, counts_by_target))
             for target, counts in counts_by_target.items():
                 if counts.in_flight:
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
@@ -297,27 +312,29 @@ class Board:
         """Return this percentile of the last minute's response times; None: none was read."""
         return self._durations.percentile(target, percent, now)
 
-    def _add_increases(
-        self,
-        accepted_increases: list[tuple[float, float, dict[ScaleTargetName, Counts]]],
-        silent: list[_Gateway],
-    ) -> None:
-        """Add the increases; longer spans are scaled down to the mean span of the other gateways."""
-        least = min(seconds for seconds, _, _ in accepted_increases)
-        usual = [seconds for seconds, _, _ in accepted_increases if seconds <= 2 * least]
-        step = sum(usual) / len(usual)
-        for seconds, _, counts_by_target in accepted_increases:
-            factor = 1.0 if seconds <= 2 * least else step / seconds
-            for target, counts in counts_by_target.items():
+    def _add_increases(self, accepted_increases: Sequence[_Increases], silent: Sequence[_Gateway]) -> None:
+        """Add the increases of one tick.
+
+        The increases of a gateway that was silent at earlier ticks, and so has more than twice the shortest
+        span, are scaled down to the mean span of the others: its rates have stood for it until now. A gateway
+        that is silent at this tick counts with its last rates.
+        """
+        longest_usual = 2 * min(each.seconds for each in accepted_increases)
+        usual = [each.seconds for each in accepted_increases if each.seconds <= longest_usual]
+        mean_span = sum(usual) / len(usual)
+        for each in accepted_increases:
+            factor = 1.0 if each.seconds <= longest_usual else mean_span / each.seconds
+            for target, counts in each.counts.items():
                 self._add_counts(target, counts, factor)
         for gateway in silent:
-            for target, counts in gateway.rates.items():
-                self._add_counts(target, counts, step)
-        self._last_span = step
-        self._total_seconds += step
-        self._end = max(at for _, at, _ in accepted_increases)
+            for target, rates in gateway.rates.items():
+                self._add_counts(target, rates, mean_span)
+        self._last_span = mean_span
+        self._total_seconds += mean_span
+        self._end = max(each.end for each in accepted_increases)
 
     def _add_counts(self, target: ScaleTargetName, counts: Counts, factor: float) -> None:
+        """Add counts times `factor`; for rates per second, `factor` is in seconds."""
         sums = self._sums.get(target)
         if sums is None:
             sums = self._sums[target] = _Sums(since=self._total_seconds)
@@ -329,24 +346,24 @@ class Board:
 
     def take(self, target: ScaleTargetName) -> Load | None:
         """Return the load of a target since the last call; None where no reading was accepted since."""
-        taken = self._taken.get(target, self._total_seconds - self._last_span)
-        seconds = self._total_seconds - taken
+        taken_at = self._taken_at.get(target, self._total_seconds - self._last_span)
+        seconds = self._total_seconds - taken_at
         if seconds <= 0:
             return None
-        self._taken[target] = self._total_seconds
+        self._taken_at[target] = self._total_seconds
         sums = self._sums.pop(target, None) or _Sums(since=self._total_seconds)
         held = self._held.get(target, 0.0)
         return Load(
             start=self._end - seconds,
             end=self._end,
             arrivals=sums.arrivals,
-            work=sums.arrivals,
+            work=sums.arrivals,  # gateways count work in requests
             finished=sums.finished,
             in_flight=max(self._in_flight.get(target, 0.0) - held, 0.0),
             held=held,
             latency=sums.seconds / sums.timed if sums.timed > 0 else None,
             errors=sums.errors,
-            idle=max(sums.since - taken, 0.0),
+            idle=max(sums.since - taken_at, 0.0),
         )
 
     def is_busy(self, target: ScaleTargetName) -> bool:
@@ -358,9 +375,9 @@ class Board:
         return now - self._last_accepted_at
 
     def retain(self, targets: AbstractSet[ScaleTargetName]) -> None:
-        """Remove the state of all other targets."""
-        for target in self._taken.keys() - targets:
-            del self._taken[target]
+        """Remove the state of all targets but `targets`."""
+        for target in self._taken_at.keys() - targets:
+            del self._taken_at[target]
         for target in self._sums.keys() - targets:
             del self._sums[target]
         self._durations.retain(targets)

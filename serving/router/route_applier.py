@@ -26,7 +26,7 @@ from serving.router.plan.service import (
 from serving.router.prober import CandidateProbes, Prober
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.server import DeltaXdsServer, Rejected
-from serving.router.xds.session import TYPES
+from serving.router.xds.session import TYPE_NAMES
 from serving.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -236,7 +236,7 @@ class RouteApplier:
 
         A rejection may be of an earlier target: a response of each type may have been in flight.
         """
-        for _ in TYPES:
+        for _ in TYPE_NAMES:
             if not (rejection := await self._send_target()):
                 return ""
         log.error("Envoy rejects the plan that it had accepted: %s", rejection)

@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 
 from serving.router.envoy import messages_pb2, weights
 from serving.router.xds.server import DeltaXdsServer
-from serving.router.xds.session import TYPE_URLS, TYPES, XdsSession
+from serving.router.xds.session import TYPE_NAMES, TYPE_URLS, XdsSession
 from tests.rig.envoy_json import as_json
 
 
@@ -69,7 +69,7 @@ class FakeEnvoy:
         if response is None:
             return False
         self._inbox.popleft()
-        kind = TYPES[response.type_url]
+        kind = TYPE_NAMES[response.type_url]
         updates = {r.name: (r.version, as_json(r.resource)) for r in response.resources}
         if kind == "weights":  # Envoy ignores what it has not subscribed to
             updates = {name: update for name, update in updates.items() if name in self._layers}

@@ -1,4 +1,4 @@
-"""Seasonal-naive: the load of a day ago, at its highest until replicas are ready."""
+"""Seasonal-naive: sizes for yesterday's load, the highest until a start that is ordered now is ready."""
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
@@ -13,7 +13,7 @@ DAYS = 2
 
 
 class SeasonalNaive:
-    """Until there is a day before, the last value."""
+    """A policy that repeats yesterday; before yesterday's load is known, it takes the last value."""
 
     interval = TICK
 

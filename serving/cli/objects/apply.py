@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MANAGER = "slipway"
 """Field manager of this command; controllers have their own."""
-APPLY = "application/apply-patch+yaml"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @with_target
@@ -79,15 +79,15 @@ async def _apply(kube: "Kube", document: manifests.Document, query: dict[str, st
         before = await kube.request("GET", path)
     except errors.NotFound:
         before = None
-    after = await kube.request("PATCH", path, body=document.body, query=query, content_type=APPLY)
+    after = await kube.request("PATCH", path, body=document.body, query=query, content_type=APPLY_PATCH)
     return outcome(before, after) + (" (dry run)" if "dryRun" in query else "")
 
 
 def outcome(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
     """Return `created`, `unchanged` or `configured`.
 
-    The resourceVersion cannot decide this: in a dry run kube-apiserver does not change it, and it changes
-    with the stored form alone, as at the second apply of a Job.
+    The resourceVersion does not show which: kube-apiserver keeps it in a dry run, and changes it when only
+    the stored form of an object changes, as at the second apply of a Job.
     """
     if before is None:
         return "created"
@@ -101,13 +101,13 @@ def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in obj["metadata"].items()
         if key not in ("resourceVersion", "managedFields")
     }
-    owned = [
+    managed_fields = [
         {key: value for key, value in entry.items() if key != "time"}
         for entry in obj["metadata"].get("managedFields") or []
         if entry.get("subresource") != "status"
     ]
     content = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-    return {**content, "metadata": meta, "owned": owned}
+    return {**content, "metadata": meta, "managedFields": managed_fields}
 
 
 async def _message(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:

@@ -74,11 +74,12 @@ def top(
             pods, usage = await _read(kube, where, labels, selected)
             return rows(pods, usage, namespaced=where is None)
 
-        headers, now = await read()
+        # An API that cannot be reached is an error of this first reading; `_follow` waits for the API.
+        headers, table_rows = await read()
         if watch:
             await _follow(read)
         else:
-            print_rows(headers, now, where)
+            print_rows(headers, table_rows, where)
 
     with_kube(target.kubeconfig, work)
 
@@ -116,10 +117,10 @@ async def _follow(read: Callable[[], Awaitable[Table]]) -> None:
         return
     printer = RowPrinter()
     before: list[list[object]] = []
-    async for headers, now in readings():
-        if changed := [row for row in now if row not in before]:
+    async for headers, table_rows in readings():
+        if changed := [row for row in table_rows if row not in before]:
             printer.add([header.upper() for header in headers], changed)
-        before = now
+        before = table_rows
 
 
 def is_selected(pod: Object, selected: Selected) -> bool:
@@ -137,22 +138,24 @@ def _selects(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
 
 def rows(pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool) -> Table:
     """Return headers and one row per Pod, in order; a Pod without usage (yet) has a row too."""
-    usage_by_pod = {(u["metadata"].get("namespace"), u["metadata"]["name"]): u for u in usage}
-    rows: list[list[object]] = []
+    usage_by_pod = {
+        (metrics["metadata"].get("namespace"), metrics["metadata"]["name"]): metrics for metrics in usage
+    }
+    table_rows: list[list[object]] = []
     for pod in sorted(pods, key=_order):
         meta = pod["metadata"]
         labels = meta.get("labels") or {}
         metrics = usage_by_pod.get((meta.get("namespace"), meta["name"]), {})
-        used = [container["usage"] for container in metrics.get("containers") or []]
+        container_usage = [container["usage"] for container in metrics.get("containers") or []]
         row: list[object] = [
             meta["name"],
             labels.get(names.INFERENCE_LABEL),
             labels.get(names.PREDICTOR_LABEL),
-            *_cells(pod, used, "cpu"),
-            *_cells(pod, used, "memory"),
+            *_cells(pod, container_usage, "cpu"),
+            *_cells(pod, container_usage, "memory"),
         ]
-        rows.append([meta.get("namespace"), *row] if namespaced else row)
-    return (["Namespace", *HEADERS] if namespaced else HEADERS), rows
+        table_rows.append([meta.get("namespace"), *row] if namespaced else row)
+    return (["Namespace", *HEADERS] if namespaced else HEADERS), table_rows
 
 
 def _order(pod: Object) -> tuple[str, ...]:
@@ -165,13 +168,14 @@ def _order(pod: Object) -> tuple[str, ...]:
     )
 
 
-def _cells(pod: Object, used: list[Mapping[str, str]], resource: str) -> list[str | None]:
+def _cells(pod: Object, container_usage: list[Mapping[str, str]], resource: str) -> list[str | None]:
     """Return usage, request, limit, and usage in percent of the limit (without one, of the request)."""
-    now = sum((quantity.parse(usage.get(resource, "0")) for usage in used), Decimal(0)) if used else None
+    amounts = [quantity.parse(usage.get(resource, "0")) for usage in container_usage]
+    used = sum(amounts, Decimal(0)) if amounts else None
     request, limit = _total(pod, "requests", resource), _total(pod, "limits", resource)
     bound = limit if limit is not None else request
-    share = None if now is None or not bound else f"{100 * now / bound:.0f}%"
-    return [_shown(amount, resource) for amount in (now, request, limit)] + [share]
+    share = None if used is None or not bound else f"{100 * used / bound:.0f}%"
+    return [_shown(amount, resource) for amount in (used, request, limit)] + [share]
 
 
 def _total(pod: Object, kind: str, resource: str) -> Decimal | None:

@@ -1,7 +1,7 @@
 """Pushes a stored image to a registry: the blobs that the registry lacks, the manifests, and the tag last.
 
-A push that was killed leaves blobs and untagged manifests, which the registry collects; a tag never names an
-incomplete image. A repeated push is cheap.
+A push that was killed leaves blobs and untagged manifests for the registry's garbage collection; a tag never
+names an incomplete image. A repeated push skips the blobs that the registry has.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
 
 MODELPACK_SUFFIX = "-modelpack"
-"""Suffix of the ModelPack manifest's tag: its readers use neither an index nor a subject."""
+"""Suffix of the ModelPack manifest's tag: programs that read ModelPack follow neither an index nor a
+subject."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ async def push(
         errors.Permanent: `ImageMissing`, `InvalidReference`, `Unauthorized`, `RegistryRefused`.
         errors.Temporary: `RegistryUnavailable`, `DigestMismatch`.
     """
-    _check(reference, digest)
+    _check_reference(reference, digest)
     data = await asyncio.to_thread(store.read_manifest, digest)
     documents = await asyncio.to_thread(lambda: list(store.referrers(digest)))
     work = _Push(registry, store, reference, mount_from, Pushed(digest, str(reference.at(digest))))
@@ -81,14 +82,15 @@ async def push(
     if signing_key is not None:
         await signatures.attach(registry, reference, digest, signing_key)
     if reference.tag:
-        for fields, document in documents:
-            if fields.get("artifactType") == oci.MODELPACK_TYPE:
+        for descriptor, document in documents:
+            if descriptor.get("artifactType") == oci.MODELPACK_TYPE:
                 await manifests.put(registry, reference.tagged(reference.tag + MODELPACK_SUFFIX), document)
         await manifests.put(registry, reference.tagged(reference.tag), data)
     return work.pushed
 
 
-def _check(reference: Reference, digest: str) -> None:
+def _check_reference(reference: Reference, digest: str) -> None:
+    """Refuse the digest of another image, and a tag that is too long for `MODELPACK_SUFFIX`."""
     if reference.digest and reference.digest != digest:
         raise errors.Permanent(
             "InvalidReference",

@@ -33,11 +33,12 @@ REQUEST_SECONDS = 30.0
 STRICT = {"fieldValidation": "Strict"}
 """The server refuses unknown fields; by default kube-apiserver drops them with a warning."""
 KEEP_SECONDS = 10.0
-"""Between requests that keep a connection open: aiohttp closes a connection that was idle for 15 s."""
+"""Seconds between the requests that keep a connection open: aiohttp closes one that was idle for 15 s."""
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+"""Token of a Pod's service account; the certificate authority of the API is beside it."""
 _AUTHORITY = _TOKEN.with_name("ca.crt")
 CONFIG_SECONDS = 0.2
-"""Between tries to read a kubeconfig that does not exist yet."""
+"""Seconds between tries to read a kubeconfig that does not exist yet."""
 
 
 class Listing(NamedTuple):
@@ -106,7 +107,8 @@ class Kube:
     ) -> Listing:
         """Return all objects as of one resourceVersion, with apiVersion and kind.
 
-        Of each object only what `keep` returns is held, so that a page of large ones is in memory, not all.
+        With `keep`, the list has the result of `keep` for each object: of large objects only one page of
+        `limit` is in memory.
         """
         items: list[Object] = []
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
@@ -213,8 +215,8 @@ class Kube:
     ) -> Object:
         """Server-side apply of `status` alone; of `obj` only name, namespace and uid count.
 
-        The embedded API raises Conflict for an object of the name with another uid, and a cluster refuses the
-        change of the uid; in the status of custom resources it takes no notice of it.
+        If the stored object has another uid, the embedded API answers Conflict. kube-apiserver refuses the
+        change of the uid, but ignores the uid in the status of custom resources.
         """
         meta = {key: obj["metadata"][key] for key in ("name", "namespace", "uid") if key in obj["metadata"]}
         return await self.apply(
@@ -285,7 +287,7 @@ class Kube:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Object:
-        """Send a request and return its JSON answer; the command line asks for Tables and dry runs by it."""
+        """Send a request and return its JSON response; the command line sets `accept` for Tables."""
         options = {"body": body, "query": query, "content_type": content_type, "accept": accept}
         result: Object = orjson.loads(await self._answer(method, path, options))
         return result
@@ -304,7 +306,10 @@ class Kube:
         return await hangs.unless_hung(answer, f"{method} {path}", self._configuration.host, self._probe)
 
     async def _probe(self) -> None:
-        """Ask for the version over a connection of its own: those of the pool may all be in use."""
+        """Ask for the version over a new connection, as all of the pool may be in use.
+
+        A response with any status shows that the API answers.
+        """
         timeout = aiohttp.ClientTimeout(total=hangs.PROBE_SECONDS)
         async with (
             Kube(self._configuration, field_manager=self.field_manager) as other,
@@ -327,7 +332,7 @@ class Kube:
         """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
         check_path(path)
         if self._session is None:
-            self._session = self._pool._create_pool_manager()  # noqa: SLF001 documented
+            self._session = self._pool._create_pool_manager()  # noqa: SLF001 its method for subclasses
         # A cluster's audit log, metrics and fair queueing distinguish components by the User-Agent.
         headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
         for auth in (await self._configuration.auth_settings()).values():
@@ -367,12 +372,13 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
 async def connect(
     kubeconfig: Path | None = None, *, component: str, pool: int = 64, detects_hangs: bool = False
 ) -> Kube:
-    """Connect with a kubeconfig; without one as a Pod of a cluster does, else with the current kubeconfig.
+    """Connect to the API.
 
     Args:
-        kubeconfig: path of the file.
+        kubeconfig: path of the file; None: the Pod's service account, or outside a Pod the current
+            kubeconfig.
         component: becomes the field manager `slipway-<component>`.
-        pool: most connections at once.
+        pool: the highest number of connections at once.
         detects_hangs: a request to an API that hangs fails within 5 s, with `errors.Hung`; for users who
         wait.
 
@@ -399,7 +405,7 @@ async def connect(
         raise errors.UserError(f"{unusable}: {reason}") from None
     except (config.ConfigException, OSError, UnicodeDecodeError) as error:
         raise errors.UserError(f"{unusable}: {error}") from error
-    except (TypeError, AttributeError, KeyError, ValueError) as error:  # of its fields' types
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
         reason = "it is not a kubeconfig: it is empty, or a field has a wrong type"
         raise errors.UserError(f"{unusable}: {reason}") from error
     if not all(str(value).isprintable() for value in configuration.api_key.values()):
@@ -409,13 +415,14 @@ async def connect(
     configuration.client_session_kwargs = _session_options(configuration.host)
     try:
         return Kube(configuration, field_manager=f"slipway-{component}", detects_hangs=detects_hangs)
-    except OSError as error:  # of OpenSSL
+    except OSError as error:  # OpenSSL reads the certificates when the pool is made
         raise errors.UserError(f"{unusable}: its certificates cannot be read: {error}") from error
 
 
 def _session_options(host: str) -> dict[str, Any]:
-    """Look up the environment's proxy once: aiohttp would read the environment and ~/.netrc at every request,
-    which doubled the cost of a request.
+    """Return session options with the environment's proxy for `host`.
+
+    aiohttp would read the environment and ~/.netrc at every request, which doubled the cost of a request.
     """
     parts = urlsplit(host)
     proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
@@ -433,9 +440,9 @@ async def connect_eventually(kubeconfig: Path | None = None, *, component: str) 
     """
     is_logged = False
     while True:
-        is_file = kubeconfig is None or kubeconfig.exists()  # noqa: ASYNC240 as above
+        is_missing = kubeconfig is not None and not kubeconfig.exists()  # noqa: ASYNC240 as above
         try:
-            return await connect(kubeconfig if is_file or not _is_in_pod() else None, component=component)
+            return await connect(None if is_missing and _is_in_pod() else kubeconfig, component=component)
         except errors.UserError as error:
             if not is_logged:
                 log.info("waiting for the API: %s", error)

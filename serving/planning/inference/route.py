@@ -18,7 +18,7 @@ MAX_BACKENDS = 64
 _PREDICTOR_FIELDS = frozenset({"onDemand", "autoscaler", "timeouts", "retries", "ejection", "limits"})
 """Fields of a backend that follow its predictor; the others are those of its revision."""
 _TOKEN_USAGE = {"transformers": "continuous"}
-"""How the runtimes of language models report tokens, by framework."""
+"""`Route.spec.tokenUsage` of our runtimes, by framework; an engine's manifest has its own."""
 
 
 def render(state: InferenceState, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensure:
@@ -43,7 +43,7 @@ def render(state: InferenceState, inference: InferenceSpec, arms: Sequence[Arm])
 
 
 def _retries(inference: InferenceSpec, *routing: Routing | PredictorRouting) -> Object:
-    """Return the retries of these parts, of which a later one has precedence.
+    """Return the retries of a Route or a backend; of `routing`, a later part has precedence.
 
     By default a request that a replica may have worked on is repeated, as predictions of runtimes and engines
     have no effects. The effects of a request to a custom container are unknown.
@@ -61,19 +61,20 @@ def _set_fields(*parts: Base) -> Object:
 
 
 def _segments(state: InferenceState, arms: Sequence[Arm]) -> list[Object]:
-    arm_names = [state.backends[segment["backend"]]["arm"] for segment in state.segments]
+    """Return the ring by the weights of the arms: each segment has a proven backend and its units."""
     ring = [
-        traffic.ArmSegment(name, segment["size"])
-        for name, segment in zip(arm_names, state.segments, strict=True)
+        traffic.ArmSegment(state.backends[segment["backend"]]["arm"], segment["size"])
+        for segment in state.segments
     ]
-    # Units of blocked revisions are given away, and never take the share of other arms.
+    # An arm whose revision is blocked is not in `serving`: it loses its units, and takes over no others.
     allowed = [segment for segment in ring if segment.arm in state.serving]
     proven = {arm.predictor.name: arm.serving for arm in arms if arm.serving}
     weights = {arm.predictor.name: arm.predictor.traffic_weight for arm in arms}
-    backend_of = {**state.serving, **proven}
+    backend_by_arm = {**state.serving, **proven}
+    target = traffic.target_units(allowed, weights, proven)
     return [
-        {"backend": backend_of[segment.arm], "size": segment.size}
-        for segment in traffic.reassign(ring, traffic.target_units(allowed, weights, proven))
+        {"backend": backend_by_arm[segment.arm], "size": segment.size}
+        for segment in traffic.reassign(ring, target)
     ]
 
 
@@ -82,7 +83,7 @@ def _backends(
 ) -> list[Object]:
     """Return the backends of the ring (`keep`), those that gateways may still use, and the candidates."""
     needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in state.segments}
-    if not state.is_accepted:
+    if not state.is_accepted:  # a gateway may still send requests by an earlier Route
         needed |= set(state.backends)
     desired = {
         arm.desired.name: arm.desired
@@ -130,7 +131,7 @@ def _is_probed(state: InferenceState, arm: Arm, candidate: str) -> bool:
 
 
 def _with_probe(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:
-    """Return the entry with the probe of a candidate, and no other."""
+    """Return the entry with the probe of a candidate; gateways probe no other backend."""
     entry = {key: value for key, value in backend.items() if key != "probe"}
     paths = probes.get(backend["name"])
     return {**entry, "probe": list(paths)} if paths else entry
@@ -139,7 +140,9 @@ def _with_probe(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:
 def _with_predictor_fields(
     state: InferenceState, backend: Object, inference: InferenceSpec, predictor: Predictor | None
 ) -> Object:
-    """Return the entry with the present fields of its predictor; unchanged if that has left the spec."""
+    """Return the entry with the present fields of its predictor; unchanged if the predictor is None, as it
+    has left the spec.
+    """
     if predictor is None:
         return backend
     entry = {key: value for key, value in backend.items() if key not in _PREDICTOR_FIELDS}
@@ -149,7 +152,7 @@ def _with_predictor_fields(
         "ejection": _set_fields(service.ejection, own.ejection),
         "limits": _set_fields(service.limits, own.limits),
     }
-    if _set_fields(own.retries):
+    if _set_fields(own.retries):  # otherwise the retries of the Route apply
         policy["retries"] = _retries(inference, service, own)
     entry |= {key: fields for key, fields in policy.items() if fields}
     if not state.is_on_demand(backend["name"], predictor.auto_scale):
@@ -158,7 +161,7 @@ def _with_predictor_fields(
 
 
 def _rebuilt_backend(state: InferenceState, arm: Arm) -> Object:
-    """Rebuild the entry of a proven backend after its Route was deleted."""
+    """Return the entry of a proven backend whose Route was deleted; its Service has no `modelVersion`."""
     port = children.service_port(state.observed.services.get(arm.serving))
     return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, **_port_fields(port)}
 

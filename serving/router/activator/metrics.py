@@ -31,6 +31,7 @@ class ActivatorMetrics:
         total = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=registry)
         total.set_function(lambda: sum(count for _, count in waiting()))
         self._ever_held: set[Labels] = set()
+        """Revisions that the gauge `HELD` has even at 0."""
         self._held = Counter(
             HELD_TOTAL, "Requests that arrived while no replica was ready.", Labels._fields, registry=registry
         )
@@ -88,7 +89,7 @@ class ActivatorMetrics:
         self._held.labels(*labels).inc()
 
     def released(self, labels: Labels, seconds: float) -> None:
-        """Count that such a request went to a replica."""
+        """Count a held request that went to a replica, `seconds` after its arrival."""
         self._held_seconds.labels(*labels).observe(seconds)
 
     def forget(self, labels: Labels) -> None:
@@ -98,7 +99,7 @@ class ActivatorMetrics:
         self._held_seconds.remove(*labels)
 
     def answered(self, seconds: float) -> None:
-        """Count a request whose response has begun."""
+        """Count a request whose response began `seconds` after its arrival."""
         self._waits.observe(seconds)
 
     def refused(self, reason: str) -> None:
@@ -106,6 +107,6 @@ class ActivatorMetrics:
         self._refused.labels(reason).inc()
 
     def woken(self, namespace: str, autoscaler: str, phases: Iterable[tuple[str, float]]) -> None:
-        """Count a wake."""
+        """Count a wake by the name and the seconds of each phase."""
         for name, seconds in phases:
             self._wakes.labels(namespace, autoscaler, name).observe(max(seconds, 0.0))

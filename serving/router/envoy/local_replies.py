@@ -12,7 +12,7 @@ from serving.router.plan import openai_errors
 from serving.settings import GatewaySettings
 
 _OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
-"""HTTP statuses of local replies whose gRPC status is not Envoy's, which of 404 is UNIMPLEMENTED."""
+"""HTTP statuses for which `grpc_status.STATUS_OF` replaces Envoy's gRPC status: UNIMPLEMENTED for 404."""
 
 Json = dict[str, Any]
 
@@ -36,15 +36,15 @@ _ERRORS = (
     _GatewayError(("UH",), 503, "NoReplica", "no replica of this predictor is ready"),
     _GatewayError(("UO",), 429, "TooManyRequests", "this predictor has as many requests as it may have"),
 )
-"""The first that applies is sent: a retry that the budget refuses adds UO to the flag of its failure."""
+"""In order of precedence; UO is last, as a retry that the budget refuses adds UO to the flag of its
+failure."""
 
 _UNAVAILABLE = _GatewayError((), 503, "Unavailable", "%LOCAL_REPLY_BODY%")
 """Any other 503: the gateway starts, or has no memory for further requests (`envoy overloaded`)."""
 
 
 def config(settings: GatewaySettings) -> Json:
-    """Return the `local_reply_config` of a connection manager."""
-    # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
+    """Return the `local_reply_config` of a connection manager; Envoy uses the first mapper that matches."""
     errors = [(_has_flag(error), error) for error in _ERRORS]
     errors.append((_status("EQ", _UNAVAILABLE.status), _UNAVAILABLE))
     return {
@@ -64,6 +64,7 @@ def config(settings: GatewaySettings) -> Json:
 def _openai_errors(errors: Sequence[tuple[Json, _GatewayError]], settings: GatewaySettings) -> list[Json]:
     """Return the rules for local replies to requests of OpenAI's API."""
     has_path = token_filters.has_openai_path()
+    # These rules keep Envoy's HTTP status; the status here only selects the error's `type`.
     others = [
         (_all_of(has_path, _status("GE", openai_errors.SERVER_ERROR)), openai_errors.SERVER_ERROR),
         (has_path, 400),
@@ -119,10 +120,10 @@ def _grpc_errors() -> list[Json]:
     return [*specific, *by_flag, {"filter": is_grpc, "body_format_override": _text("%LOCAL_REPLY_BODY%")}]
 
 
-def _grpc_error(filters: list[Json], status: int, message: str = "%LOCAL_REPLY_BODY%") -> Json:
+def _grpc_error(filters: list[Json], grpc_code: int, message: str = "%LOCAL_REPLY_BODY%") -> Json:
     return {
         "filter": _all_of(*filters),
-        "headers_to_add": [{"header": {"key": "grpc-status", "value": str(status)}}],
+        "headers_to_add": [{"header": {"key": "grpc-status", "value": str(grpc_code)}}],
         "body_format_override": _text(message),
     }
 

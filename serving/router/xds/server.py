@@ -22,7 +22,7 @@ from serving.router.envoy.render import ResourceChanges
 from serving.router.envoy.resource import Resource, encoded_resource
 from serving.router.envoy.weights import Weights
 from serving.router.xds.resource_state import ResourceState
-from serving.router.xds.session import TYPE_URLS, TYPES, XdsSession
+from serving.router.xds.session import TYPE_NAMES, TYPE_URLS, XdsSession
 from serving.router.xds.update_order import UpdateOrder
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class DeltaXdsServer:
             request = envoy.DeltaDiscoveryRequest.FromString(message)
         except DecodeError as error:
             raise MalformedRequest(str(error)) from error
-        type_name = TYPES.get(request.type_url)
+        type_name = TYPE_NAMES.get(request.type_url)
         if type_name is None:
             raise MalformedRequest(f"type {request.type_url!r} is not served")
         versions: Mapping[str, Any] = dict(request.initial_resource_versions)

@@ -14,7 +14,7 @@ TYPE_URLS = {
     "weights": type_url(envoy.Runtime),
     "routes": type_url(envoy.RouteConfiguration),
 }
-TYPES = {url: name for name, url in TYPE_URLS.items()}
+TYPE_NAMES = {url: name for name, url in TYPE_URLS.items()}
 
 
 @dataclass
@@ -22,11 +22,12 @@ class Subscription:
     """One type of resource in a session."""
 
     started: bool = False
+    """Whether Envoy has sent its first request, which has the versions of the resources that Envoy has."""
     names: set[str] = field(default_factory=set)
     unanswered: set[str] = field(default_factory=set)
     """Names subscribed to for which no response was sent; a starting Envoy waits for those of weights."""
     nonce: str = ""
-    """Nonce of the response that awaits an answer."""
+    """Nonce of the response that awaits Envoy's ACK or NACK; empty without one."""
     responded: bool = False
     """Whether a response was sent: a starting Envoy waits for one of each type, even an empty one."""
 
@@ -35,13 +36,13 @@ class XdsSession:
     """The subscriptions of one stream, by type of resource."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
-        """Args: send: sends a message to Envoy."""
+        """Send messages to Envoy by `send`."""
         self._send = send
         self._responses = 0
         self.subscriptions = {name: Subscription() for name in TYPE_URLS}
 
     def respond(self, type_name: str, resources: Mapping[str, Resource | None]) -> None:
-        """Send changed resources of one type; None removes one."""
+        """Send changed resources of one type, by name; None removes a resource."""
         subscription = self.subscriptions[type_name]
         self._responses += 1
         subscription.nonce = str(self._responses)

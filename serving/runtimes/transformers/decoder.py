@@ -1,5 +1,6 @@
 """Runs a causal language model for rows of a cache: a part of a prompt, or every sequence's next token."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +8,8 @@ import torch
 
 from serving.runtimes.transformers.kv_cache import KvCache
 
-MIN_KEYS = 64
-"""Attention reads a multiple of this number of positions, so that few shapes occur."""
+POSITIONS_MULTIPLE = 64
+"""In a step attention reads a multiple of this number of positions, so that few shapes occur."""
 
 
 class Decoder:
@@ -25,30 +26,38 @@ class Decoder:
         self._cache = KvCache(model.config.num_hidden_layers, rows + 1, capacity)
         self._device = model.device
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> torch.Tensor:
-        """Read whole prompts into the rows from `first` on; return the logits [prompts, vocabulary] after
+    def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
+        """Read whole prompts into the rows from `first_row` on; return the logits [prompts, vocabulary] after
         each.
 
         Shorter prompts are padded at their beginning, so that all end together.
         """
         longest = max(map(len, prompts))
-        padded = [[*[0] * (longest - len(prompt)), *prompt] for prompt in prompts]
-        missing = torch.tensor([longest - len(prompt) for prompt in prompts], device=self._device)
-        positions = torch.arange(longest, device=self._device)[None, :] - missing[:, None]
-        span = self._cache.span
-        span.first, span.rows, span.start, span.length = first, len(prompts), 0, longest
-        span.positions = positions.where(positions >= 0, self._capacity)
+        padding = [longest - len(prompt) for prompt in prompts]
+        padded = [[*[0] * count, *prompt] for count, prompt in zip(padding, prompts, strict=True)]
+        # [prompts, tokens]; negative for padding
+        positions = (
+            torch.arange(longest, device=self._device)[None, :]
+            - torch.tensor(padding, device=self._device)[:, None]
+        )
+        self._cache.set_span(
+            first_row=first_row,
+            rows=len(prompts),
+            length=longest,
+            # The cache has a position behind the last one for padding, which attention never reads.
+            positions=positions.where(positions >= 0, self._capacity),
+        )
         positions = positions.clamp(min=0)
         visible = torch.arange(longest, device=self._device)[None, None, :] <= positions[:, :, None]
         return self._logits(padded, positions, visible[:, None])
 
-    def read_prompt(self, tokens: Sequence[int], start: int) -> torch.Tensor:
-        """Read a part of a long prompt, from `start` on; return the logits [vocabulary] of its last token."""
-        count = len(tokens)
-        end = start + count
-        span = self._cache.span
-        span.first, span.rows, span.start, span.positions, span.length = self._prompt_row, 1, start, None, end
-        positions = torch.arange(start, end, device=self._device)
+    def read_prompt(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
+        """Read a part of a long prompt, from `first_position` on, into the prompt's own row; return the
+        logits [vocabulary] after the part.
+        """
+        end = first_position + len(tokens)
+        self._cache.set_span(first_row=self._prompt_row, rows=1, length=end, first_position=first_position)
+        positions = torch.arange(first_position, end, device=self._device)
         visible = torch.arange(end, device=self._device)[None, :] <= positions[:, None]
         return self._logits([list(tokens)], positions[None], visible[None, None])[0]
 
@@ -63,8 +72,10 @@ class Decoder:
             self._cache.copy(source, target, length)
 
     def clear(self, row: int, length: int) -> None:
-        """Set a sequence's keys and values to zero: the row's next one reads positions beyond its end too,
-        masked, and NaN there would make its own values NaN.
+        """Set a sequence's keys and values to zero.
+
+        Attention of the row's next sequence also reads masked positions beyond its end, and NaN in a masked
+        position would make the result NaN.
         """
         with torch.inference_mode():
             self._cache.clear(row, length)
@@ -73,19 +84,26 @@ class Decoder:
         """Return the logits [rows, vocabulary] after each row's next token.
 
         Args:
-            tokens: the token of each row.
-            lengths: tokens of each row before it.
+            tokens: the next token of each row.
+            lengths: the number of tokens of each row before its next token.
         """
-        longest = min(self._capacity, -(-(max(lengths) + 1) // MIN_KEYS) * MIN_KEYS)
+        rounded = math.ceil((max(lengths) + 1) / POSITIONS_MULTIPLE) * POSITIONS_MULTIPLE
+        length = min(self._capacity, rounded)
         positions = torch.tensor(lengths, device=self._device)[:, None]
-        span = self._cache.span
-        span.first, span.rows, span.start, span.positions, span.length = 0, len(tokens), 0, positions, longest
-        visible = torch.arange(longest, device=self._device)[None, :] <= positions
+        self._cache.set_span(first_row=0, rows=len(tokens), length=length, positions=positions)
+        visible = torch.arange(length, device=self._device)[None, :] <= positions
         return self._logits([[token] for token in tokens], positions, visible[:, None, None])
 
     def _logits(
         self, tokens: list[list[int]], positions: torch.Tensor, visible: torch.Tensor
     ) -> torch.Tensor:
+        """Return the logits [rows, vocabulary] after the last token of each row.
+
+        Args:
+            tokens: [rows, tokens].
+            positions: [rows, tokens]; 0 for padding.
+            visible: [rows, 1, tokens, keys]; whether attention of a token uses the key at a position.
+        """
         with torch.inference_mode():
             output = self._model(
                 input_ids=torch.tensor(tokens, device=self._device),

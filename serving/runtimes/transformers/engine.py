@@ -38,10 +38,10 @@ streams (`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
 class Decoder(Protocol):
     """The model, as `decoder.Decoder` runs it."""
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> torch.Tensor:
-        """Read whole prompts into the rows from `first` on; return the logits [prompts, vocabulary]."""
+    def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
+        """Read whole prompts into the rows from `first_row` on; return the logits [prompts, vocabulary]."""
 
-    def read_prompt(self, tokens: Sequence[int], start: int) -> torch.Tensor:
+    def read_prompt(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
         """Read a part of a long prompt; return the logits [vocabulary] of its last token."""
 
     def keep_prompt(self, row: int, length: int) -> None:

@@ -15,13 +15,12 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 class Span:
     """The rows and positions that the next call of the model writes."""
 
-    first: int = 0
-    """First row."""
+    first_row: int = 0
     rows: int = 0
-    start: int = 0
+    first_position: int = 0
     """First position, for rows with the same positions."""
     positions: torch.Tensor | None = None
-    """The positions [rows, tokens] of rows that differ; None for rows from `start` on."""
+    """The positions [rows, tokens] of rows that differ; None for rows from `first_position` on."""
     length: int = 0
     """Positions that attention reads."""
 
@@ -56,9 +55,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         span = self._span
-        rows = slice(span.first, span.first + span.rows)
+        rows = slice(span.first_row, span.first_row + span.rows)
         if span.positions is None:
-            written = slice(span.start, span.start + key_states.shape[2])
+            written = slice(span.first_position, span.first_position + key_states.shape[2])
             self.keys[rows, :, written] = key_states
             self.values[rows, :, written] = value_states
         else:
@@ -83,7 +82,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
 
     def get_seq_length(self) -> int:
         """Return the positions before the next call's."""
-        return self._span.start
+        return self._span.first_position
 
     def get_max_length(self) -> int:
         """Return the positions of a row."""
@@ -97,6 +96,20 @@ class KvCache(Cache):  # type: ignore[misc] # as above
         """Args: capacity: positions of a row."""
         self.span = Span()
         super().__init__(layers=[_Layer(self.span, rows, capacity) for _ in range(layers)])
+
+    def set_span(
+        self,
+        *,
+        first_row: int,
+        rows: int,
+        length: int,
+        first_position: int = 0,
+        positions: torch.Tensor | None = None,
+    ) -> None:
+        """Set the fields of `Span` for the next call of the model."""
+        span = self.span
+        span.first_row, span.rows, span.length = first_row, rows, length
+        span.first_position, span.positions = first_position, positions
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first positions of one row to another, in all layers."""

@@ -15,19 +15,24 @@ _PIDFD_GETFD = 438
 def of_process(process: ProcessIdentity, host: str, port: int) -> socket.socket | None:
     """Return a copy of the socket on which a process listens at an address, or None.
 
-    There is none if the process is gone or does not listen there, or if this process may not trace it:
-    ptrace(2), as of another user, or by the setting `kernel.yama.ptrace_scope`.
+    The result is None if the process has ended or does not listen at the address, or if this process may not
+    trace it (ptrace(2)): another user's process, or one that `kernel.yama.ptrace_scope` protects.
+
+    Args:
+        process: the process that listens.
+        host: numeric address of the socket.
+        port: port of the socket.
     """
     pidfd = processes.open_pidfd(process)
     if pidfd is None:
         return None
     try:
-        numbers = sorted(map(int, os.listdir(f"/proc/{process.pid}/fd")))  # noqa: PTH208 names are wanted
-        for number in numbers:
+        descriptors = sorted(map(int, os.listdir(f"/proc/{process.pid}/fd")))  # noqa: PTH208 names are wanted
+        for descriptor in descriptors:
             try:
-                if not os.readlink(f"/proc/{process.pid}/fd/{number}").startswith("socket:"):  # noqa: PTH115
+                if not os.readlink(f"/proc/{process.pid}/fd/{descriptor}").startswith("socket:"):  # noqa: PTH115
                     continue
-                copy = _copied(pidfd, number, host, port)
+                copy = _listener_copy(pidfd, descriptor, host, port)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.EBADF):
                     raise
@@ -41,12 +46,13 @@ def of_process(process: ProcessIdentity, host: str, port: int) -> socket.socket 
     return None
 
 
-def _copied(pidfd: int, number: int, host: str, port: int) -> socket.socket | None:
-    descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, pidfd, number, 0))
-    if descriptor < 0:
+def _listener_copy(pidfd: int, descriptor: int, host: str, port: int) -> socket.socket | None:
+    """Return a copy of a process's socket if it listens at the address, or None."""
+    own_descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, pidfd, descriptor, 0))
+    if own_descriptor < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
-    copy = socket.socket(fileno=descriptor)
+    copy = socket.socket(fileno=own_descriptor)
     is_listener = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     if is_listener and copy.getsockname()[:2] == (host, port):
         return copy

@@ -34,11 +34,11 @@ def page(
     """
     matches = queries.matcher(address.kind, query)
     limit = min(queries.number(query, "limit") or 0, max_limit)
-    queries.number(query, "timeoutSeconds")
+    queries.number(query, "timeoutSeconds")  # a list only validates it
     token = query.get("continue", "")
     requested = queries.number(query, "resourceVersion")
-    exact = _match_rule(query, requested) == "Exact"
-    if not token and not exact:
+    is_exact = _match_rule(query, requested) == "Exact"
+    if not token and not is_exact:
         if requested is not None and requested > store.version:
             raise _too_new(requested, store.version)
         keys = _keys(store, address, query)
@@ -46,12 +46,13 @@ def page(
             store.objects(address.kind), keys, store.version, limit=limit, after=None, matches=matches
         )
         return first_page, store.version
-    return _past(store, address, query, matches, limit)
+    return _page_as_of(store, address, query, matches, limit)
 
 
-def _past(
+def _page_as_of(
     store: ObjectStore, address: Address, query: Mapping[str, str], matches: Matches | None, limit: int
 ) -> tuple[pages.ListPage, int]:
+    """Return a page of the state as of the version of the `continue` token, or of the query without one."""
     after = None
     version = queries.number(query, "resourceVersion") or 0
     if token := query.get("continue", ""):
@@ -76,6 +77,7 @@ def _past(
 
 
 def _keys(store: ObjectStore, address: Address, query: Mapping[str, str]) -> Sequence[ObjectKey]:
+    """Return the sorted keys of the current objects; of one object if a field selector has its name."""
     name = queries.name_in(query)
     if name is None or (address.kind.namespaced and address.namespace is None):
         return store.keys(address.kind, address.namespace)
@@ -84,6 +86,7 @@ def _keys(store: ObjectStore, address: Address, query: Mapping[str, str]) -> Seq
 
 
 def _match_rule(query: Mapping[str, str], requested: int | None) -> str:
+    """Return `resourceVersionMatch` of a list, validated as kube-apiserver does; empty without one."""
     rule = query.get("resourceVersionMatch", "")
     if rule not in ("", "Exact", "NotOlderThan"):
         raise queries.bad("resourceVersionMatch", rule, "supported values: Exact, NotOlderThan")
@@ -119,10 +122,12 @@ def watch(store: ObjectStore, address: Address, query: Mapping[str, str], max_se
         raise _too_new(requested, store.version)
     initial: tuple[ObjectVersion, ...] = ()
     version = requested or store.version
-    if send_initial or (not requested and query.get("sendInitialEvents", "") == ""):
+    # Kubernetes' "Get State and Start at Any" (version 0) or "at Most Recent" (no version).
+    gets_state = not requested and query.get("sendInitialEvents", "") == ""
+    if send_initial or gets_state:
         initial, version = tuple(entry for _, entry in select(store, address, query)), store.version
     else:
-        store.history.since(identifier(address.kind), version)
+        store.history.since(identifier(address.kind), version)  # raises Gone before the response begins
     return Watch(
         address.kind,
         address.namespace,

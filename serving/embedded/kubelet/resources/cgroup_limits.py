@@ -11,14 +11,16 @@ from serving.system.isolation.cgroup_layout import CgroupLayout, memory_limit
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
+_MIN_QUOTA_MICROSECONDS = 1_000
+"""The kernel refuses a smaller quota."""
 _HIGHEST_CPU_WEIGHT = 10_000
 """The largest value of cpu.weight."""
 
 
-def cpu_weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that give a group of Pods the weight of so many busy processes.
+def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
+    """Return the (file, text) that give a cgroup the CPU weight of so many busy processes.
 
-    By default it has the weight of one; v2 has 100 where v1 has 1024.
+    The kernel's default is the weight of one process: 100 in v2, 1024 in v1.
     """
     if "cpu" in cgroups.unified_controllers:
         weight = min(100 * processes, _HIGHEST_CPU_WEIGHT)
@@ -58,7 +60,7 @@ def limit_writes(cgroups: CgroupLayout, group: str, limits: ContainerLimits) -> 
     """
     writes = [] if limits.memory is None else memory_limit(cgroups, group, limits.memory)
     if limits.cpu is not None:
-        quota = max(int(limits.cpu * PERIOD_MICROSECONDS), 1000)
+        quota = max(int(limits.cpu * PERIOD_MICROSECONDS), _MIN_QUOTA_MICROSECONDS)
         if "cpu" in cgroups.unified_controllers:
             writes.append((f"{cgroups.unified}/{group}/cpu.max", f"{quota} {PERIOD_MICROSECONDS}"))
         elif cgroups.cpu_v1:
@@ -83,7 +85,7 @@ def not_enforced(pod_limits: Sequence[ContainerLimits], missing: Mapping[str, st
     Args:
         pod_limits: the limits of every container.
         missing: the reason why a resource (`cpu`, `memory`, or `pids`, which every Pod has) cannot be
-        limited.
+            limited.
     """
     resources: dict[str, list[str]] = {}
     for resource, reason in sorted(missing.items()):

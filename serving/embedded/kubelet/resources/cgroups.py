@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock
-from serving.embedded.kubelet.resources.cgroup_limits import cpu_weight_of_all, limit_writes, oom_file
+from serving.embedded.kubelet.resources.cgroup_limits import group_cpu_weight, limit_writes, oom_file
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.system.isolation import cgroup_files
 from serving.system.isolation.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
@@ -79,7 +79,7 @@ class Cgroups:
 
     def set_cpu_weight(self, group: str, processes: int) -> None:
         """Give a group of Pods the weight of so many busy processes on each core."""
-        for path, text in cpu_weight_of_all(self.layout, group, processes * len(os.sched_getaffinity(0))):
+        for path, text in group_cpu_weight(self.layout, group, processes * len(os.sched_getaffinity(0))):
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 

@@ -15,7 +15,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import cpu_weight_of_all, limit_writes
+from serving.embedded.kubelet.resources.cgroup_limits import group_cpu_weight, limit_writes
 from serving.embedded.kubelet.resources.cgroups import PODS_CPU_WEIGHT, SPARES, TOP, detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
@@ -135,7 +135,7 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     )
     cores = len(os.sched_getaffinity(0))
     for group, weight in ((TOP, PODS_CPU_WEIGHT * cores), (f"{TOP}/{SPARES}", cores)):
-        weights = cpu_weight_of_all(cgroups.layout, group, weight)
+        weights = group_cpu_weight(cgroups.layout, group, weight)
         assert [(file, Path(file).read_text().strip()) for file, _ in weights] == weights  # noqa: ASYNC240
     limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
     limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above

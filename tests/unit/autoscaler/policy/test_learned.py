@@ -247,7 +247,7 @@ def test_idle_times_are_the_same_when_restored_from_json() -> None:
     idle, last = hourly(2)
     restored = IdleTimes()
     restored.restore(json.loads(json.dumps(idle.state())))
-    assert restored.last == idle.last
+    assert restored.last_request == idle.last_request
     for startup in (10.0, 300.0):
         now = last + HOUR / 3
         assert restored.keep_seconds(now, startup, 0.5) == idle.keep_seconds(now, startup, 0.5)

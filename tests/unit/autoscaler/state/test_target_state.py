@@ -49,7 +49,7 @@ def test_target_at_zero_stays_there_when_the_controller_was_restarted() -> None:
     after = TargetState(CONFIG, stored(300.0))
     assert decided(after, RESTART, replicas=0) == 0
     assert after.sizer is not None
-    assert after.sizer.idle.last == RESTART - 300.0, "its idle time goes on"
+    assert after.sizer.idle.last_request == RESTART - 300.0, "its idle time goes on"
 
 
 def test_idle_time_goes_on_when_the_spec_changes() -> None:

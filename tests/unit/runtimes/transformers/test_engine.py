@@ -46,18 +46,18 @@ class CountingDecoder:
         logits[torch.tensor([length in self.without_numbers for length in lengths])] = float("nan")
         return logits
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> "torch.Tensor":
+    def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> "torch.Tensor":
         if self.fails:
             raise RuntimeError("the model fails")
         self.parts.append(len(prompts) * max(map(len, prompts)))
-        for row, prompt in enumerate(prompts, first):
+        for row, prompt in enumerate(prompts, first_row):
             self.rows[row] = list(prompt)
         return self._logits(prompts)
 
-    def read_prompt(self, tokens: Sequence[int], start: int) -> "torch.Tensor":
-        if start == 0:
+    def read_prompt(self, tokens: Sequence[int], first_position: int) -> "torch.Tensor":
+        if first_position == 0:
             self.prompt = []
-        assert start == len(self.prompt)
+        assert first_position == len(self.prompt)
         self.prompt += tokens
         self.parts.append(len(tokens))
         return self._logits([self.prompt])[0]

@@ -3,7 +3,7 @@ from decimal import Decimal
 import pytest
 
 from serving.embedded.kubelet.resources.cgroup_limits import (
-    cpu_weight_of_all,
+    group_cpu_weight,
     limit_writes,
     not_enforced,
     oom_file,
@@ -54,12 +54,12 @@ def test_controller_of_processes_beside_another_is_joined_once():
 
 @pytest.mark.parametrize("processes", [1, 4, 512])
 def test_a_group_of_pods_weighs_as_so_many_busy_processes(processes):
-    assert cpu_weight_of_all(layout(V1, ""), "g", processes) == [
+    assert group_cpu_weight(layout(V1, ""), "g", processes) == [
         ("/cg/cpu/g/cpu.shares", str(1024 * processes))
     ]
     v2 = layout(V2, "cpu io memory pids")
-    assert cpu_weight_of_all(v2, "g", processes) == [("/cg/g/cpu.weight", str(min(100 * processes, 10_000)))]
-    assert cpu_weight_of_all(layout("", ""), "g", processes) == []
+    assert group_cpu_weight(v2, "g", processes) == [("/cg/g/cpu.weight", str(min(100 * processes, 10_000)))]
+    assert group_cpu_weight(layout("", ""), "g", processes) == []
 
 
 def test_unenforced_limits_are_named_only_when_requested():
