@@ -1,4 +1,7 @@
-"""Sums the tokens that gateways count to the load of each target's engines. Pure."""
+"""Sums the gateways' token counts into the load of each target's engines. Pure.
+
+Gateways count the tokens of requests to language models. An engine is the inference server of a replica.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,17 +11,19 @@ from autoscaler.signals.board import Reading, is_restarted
 from autoscaler.signals.exposition import ScaleTargetName, Tokens
 
 QUEUED_SECONDS = 1.0
-"""Mean age of the requests without a first token from which on they count as waiting: an assumption, as a
-gateway does not see whether an engine reads a prompt or lets it wait."""
+"""Least mean age, in seconds, at which the requests without a first token count as waiting in an engine's
+queue. An assumption: a gateway does not see whether an engine reads a prompt or lets the request wait."""
 
-_NOTHING = Tokens()
+_NO_TOKENS = Tokens()
 
 
 @dataclass(slots=True)
 class _Gateway:
+    """The last reading of one gateway."""
+
     reading: Reading
     rates: dict[ScaleTargetName, float] = field(default_factory=dict)
-    """Processed tokens per second between the last two readings."""
+    """Processed tokens per second of each target between the last two readings; empty after the first one."""
 
 
 class TokenBoard:
@@ -28,19 +33,21 @@ class TokenBoard:
         self._gateways: dict[str, _Gateway] = {}
 
     def tick(self, readings: Iterable[Reading]) -> None:
-        """Take the readings of one tick; a gateway without one is left out."""
-        self._gateways = {reading.gateway: self._next(reading) for reading in readings}
+        """Take the readings of one tick, one for each gateway; a gateway without a reading is forgotten."""
+        self._gateways = {reading.gateway: self._updated(reading) for reading in readings}
 
-    def _next(self, reading: Reading) -> _Gateway:
+    def _updated(self, reading: Reading) -> _Gateway:
+        """Return a gateway's state after a reading."""
         before = self._gateways.get(reading.gateway)
         if before is None:
             return _Gateway(reading)
         seconds = reading.read_at - before.reading.read_at
-        if seconds <= 0:  # the same counts again
+        if seconds <= 0:  # a repeated reading, or one after the gateway's clock was set back
             return before
-        old = {} if is_restarted(before.reading, reading) else before.reading.tokens
+        # The counters of a restarted Envoy, and of a new target, began at 0.
+        earlier = {} if is_restarted(before.reading, reading) else before.reading.tokens
         rates = {
-            target: max(tokens.processed - old.get(target, _NOTHING).processed, 0.0) / seconds
+            target: max(tokens.processed - earlier.get(target, _NO_TOKENS).processed, 0.0) / seconds
             for target, tokens in reading.tokens.items()
         }
         return _Gateway(reading, rates)
@@ -51,19 +58,20 @@ class TokenBoard:
         return sum(tokens.waiting for tokens in counts) if counts else None
 
     def engine_load(self, target: ScaleTargetName, replicas: int) -> EngineLoad | None:
-        """Return the load of a target's engines; None without two readings of its tokens.
+        """Return the load of a target's engines; None if no gateway has a rate of its tokens yet.
 
         Args:
-            target: the target.
-            replicas: its ready replicas.
+            target: the scale target.
+            replicas: the number of its ready replicas.
         """
-        counted = [gateway for gateway in self._gateways.values() if target in gateway.rates]
-        if not counted:
+        rates = [gateway.rates[target] for gateway in self._gateways.values() if target in gateway.rates]
+        if not rates:
             return None
-        queued = (tokens.queued for tokens in self._tokens_of(target) if tokens.age >= QUEUED_SECONDS)
-        return EngineLoad(sum(gateway.rates[target] for gateway in counted), replicas, sum(queued))
+        waiting = sum(tokens.queued for tokens in self._tokens_of(target) if tokens.age >= QUEUED_SECONDS)
+        return EngineLoad(tokens=sum(rates), replicas=replicas, waiting=waiting)
 
     def _tokens_of(self, target: ScaleTargetName) -> list[Tokens]:
+        """Return the tokens of a target at each gateway that counts them."""
         return [
             gateway.reading.tokens[target]
             for gateway in self._gateways.values()

@@ -1,4 +1,4 @@
-"""The memory that a replica has for the requests that it reads and decodes."""
+"""The bounds of the memory that a replica uses for receiving and decoding requests."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,30 +7,34 @@ from serving.runtimes import cgroups
 from serving.settings import RuntimeSettings
 
 _LEAST = 16 * 1024 * 1024
-"""However little is free, ordinary requests are answered."""
+"""Least bound in bytes: ordinary requests are answered however little memory is free."""
 
 
 @dataclass(frozen=True)
 class RequestMemory:
-    """Bounds in bytes."""
+    """Bounds, in bytes, of the memory of requests that are not answered yet."""
 
     decoding: int
-    """Of the requests that are decoded, until they are answered; also of one alone."""
+    """Bound of the tensors of all decoded requests plus the estimate (`decoding_memory`) of the next one."""
     bodies: int
-    """Of the bodies that have been received, until they are answered."""
+    """Bound of the size of all received bodies together."""
 
 
 def bounds(settings: RuntimeSettings) -> RequestMemory:
-    """Return the bounds of this process, whose model is loaded.
-
-    Of the memory that its limit leaves free, one half is for decoding and a quarter for bodies. The rest is
-    for predictions and answers.
-    """
+    """Return the bounds of this process, whose model is loaded and counts as used memory."""
     return shares(settings.request_memory_bytes, cgroups.memory_limit(), private_memory())
 
 
 def shares(most: int, limit: int | None, used: int) -> RequestMemory:
-    """Return the bounds of a process that uses so much of its limit."""
+    """Return the bounds of a process: of its free memory half for decoding, and a quarter for bodies.
+
+    The other quarter is for predictions and answers.
+
+    Args:
+        most: greatest value of either bound, in bytes.
+        limit: the process's memory limit in bytes; None without a limit.
+        used: bytes of the limit in use.
+    """
     if limit is None:
         return RequestMemory(most, most)
     free = limit - used
@@ -38,7 +42,10 @@ def shares(most: int, limit: int | None, used: int) -> RequestMemory:
 
 
 def private_memory(smaps: Path = Path("/proc/self/smaps_rollup")) -> int:
-    """Return the bytes that are charged to this process alone: a fork shares others with its zygote."""
+    """Return the bytes of this process's private memory; 0 if the kernel does not report them.
+
+    Pages that a forked process shares with its zygote are left out, as they are charged to the zygote.
+    """
     try:
         lines = smaps.read_text().splitlines()
     except OSError:

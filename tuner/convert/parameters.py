@@ -1,6 +1,6 @@
-"""Converts Morphling's tunableParameters into ours.
+"""Converts the tunableParameters of Morphling into those of Slipway.
 
-Morphling's use of them: pkg/controllers/trial/server_deploy.go (appendServiceEnv) and
+Morphling reads them in pkg/controllers/trial/server_deploy.go (appendServiceEnv) and
 pkg/controllers/experiment/sampling_client/sampling_client.go (ConvertFeasibleSpace) of
 github.com/kubedl-io/morphling.
 """
@@ -17,50 +17,53 @@ from tuner.convert.manifest_reader import Notes, items, mapping, shown, text
 _CATEGORIES = ("resource", "env", "args")
 _TYPES = ("double", "int", "discrete", "categorical")
 _RANGE = ("min", "max", "step")
-_SAME = frozenset({"cpu", "memory"})
+_SAME_NAMES = frozenset({"cpu", "memory"})
+"""Resources with one name in Morphling and Slipway."""
 _GPU_MEMORY = frozenset({"nvidia.com/gpumem", "gpumem"})
 _GPU_CORES = frozenset({"nvidia.com/gpucores", "gpucores"})
-_MIB = "Mi"
-_SCRATCH = (
+_OTHER_RESOURCE = (
     "Slipway does not tune it: Morphling sets ephemeral-storage, and a predictor's container needs none"
 )
-_WITHOUT: dict[str, str] = {
+"""Note on a resource that Morphling does not know: Morphling tunes ephemeral-storage for it."""
+_NOT_TUNED: dict[str, str] = {
     names.GPU_RESOURCE: (
         "Slipway tunes the share of one GPU, and no number of GPUs: use gpu.memory and gpu.cores, or one"
         " experiment for each number"
     ),
     "storage": "Slipway does not tune storage: a replica has its model mounted",
-    "ephemeral-storage": _SCRATCH,
+    "ephemeral-storage": _OTHER_RESOURCE,
 }
+"""Notes on resources that Slipway does not tune, by name."""
 
 
 @dataclass
 class Tunables:
-    """Our parameters with their origins."""
+    """Slipway's parameters, and their paths in Morphling's manifest."""
 
     categories: dict[str, list[Object]] = field(default_factory=dict)
+    """Parameters by category."""
     paths: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Path in Morphling's manifest, by category and position."""
+    """Path in Morphling's manifest, by category and index in the category."""
 
     def manifest(self) -> list[Object]:
         """Return `spec.tunableParameters`."""
         return [{"category": name, "parameters": parameters} for name, parameters in self.categories.items()]
 
     def origin(self, path: str) -> str:
-        """Return the path in Morphling's manifest for a path in ours, inside a parameter."""
+        """Return the path in Morphling's manifest for a path in Slipway's, or the path itself without one."""
         for i, (category, parameters) in enumerate(self.categories.items()):
             for j in range(len(parameters)):
-                mine = f"spec.tunableParameters[{i}].parameters[{j}]"
-                if path.startswith(mine):
-                    return self.paths[category, j] + path.removeprefix(mine)
+                prefix = f"spec.tunableParameters[{i}].parameters[{j}]"
+                if path.startswith(prefix):
+                    return self.paths[category, j] + path.removeprefix(prefix)
         return path
 
 
 def tunables(value: Any, path: str, notes: Notes) -> Tunables:
-    """Return the parameters; several entries of one category become one.
+    """Return the parameters of Morphling's `value` at `path`; several entries of one category become one.
 
     Raises:
-        UserError: with the field; also if no parameter remains.
+        UserError: names an invalid field; also if no parameter remains.
     """
     converted = Tunables()
     for i, entry in enumerate(items(value, path)):
@@ -89,6 +92,7 @@ def tunables(value: Any, path: str, notes: Notes) -> Tunables:
 
 
 def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object | None:
+    """Return a parameter; None, with a note, for a resource that Slipway does not tune."""
     notes.add_unknown(
         value, path, ("name", "parameterType", "feasibleSpace"), "Morphling has no such field; it is left out"
     )
@@ -97,15 +101,15 @@ def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object 
         raise UserError(f"{path}.name: is missing")
     unit = ""
     if category == "resource":
-        if name in _WITHOUT or not _resource(name):
-            notes.add(path, f"{name} is left out: {_WITHOUT.get(name, _SCRATCH)}")
-            return None
-        unit = _MIB if name in _GPU_MEMORY else ""
         renamed = _resource(name)
+        if not renamed:
+            notes.add(path, f"{name} is left out: {_NOT_TUNED.get(name, _OTHER_RESOURCE)}")
+            return None
+        unit = "Mi" if name in _GPU_MEMORY else ""
         if name in _GPU_CORES:
             notes.add(f"{path}.name", f"{name} becomes gpu.cores; Morphling sets ephemeral-storage for it")
     else:
-        renamed = _renamed(name, path, category, notes)
+        renamed = _variable_or_argument(name, path, category, notes)
     type_ = text(value.get("parameterType"), f"{path}.parameterType") or "discrete"
     if type_ not in _TYPES:
         raise UserError(f"{path}.parameterType: must be one of {', '.join(_TYPES)}, and is {shown(type_)}")
@@ -117,7 +121,7 @@ def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object 
         notes,
     )
     listed = space.get("list", [])
-    if type_ == "discrete" and category != "resource" and not all(_is_amount(item) for item in listed):
+    if type_ == "discrete" and category != "resource" and not all(_is_quantity(item) for item in listed):
         notes.add(
             f"{path}.parameterType", "becomes categorical: its values are not numbers, and have no order"
         )
@@ -126,13 +130,14 @@ def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object 
 
 
 def _resource(name: str) -> str:
-    """Return our name of a resource; empty if we have none."""
-    if name in _SAME:
+    """Return Slipway's name of a resource; empty if Slipway does not tune it."""
+    if name in _SAME_NAMES:
         return name
     return "gpu.memory" if name in _GPU_MEMORY else "gpu.cores" if name in _GPU_CORES else ""
 
 
-def _renamed(name: str, path: str, category: str, notes: Notes) -> str:
+def _variable_or_argument(name: str, path: str, category: str, notes: Notes) -> str:
+    """Return Slipway's name of an environment variable or of an argument, with notes on the differences."""
     if category == "args":
         word = f"{name if name.startswith('-') else f'--{name}'}=VALUE"
         notes.add(
@@ -153,13 +158,14 @@ def _renamed(name: str, path: str, category: str, notes: Notes) -> str:
 
 
 def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Object:
+    """Return the `feasibleSpace` of a parameter: a list of values, or min, max and step."""
     notes.add_unknown(value, path, ("list", *_RANGE), "Morphling has no such field; it is left out")
     listed = [
         text(item, f"{path}.list[{i}]") for i, item in enumerate(items(value.get("list"), f"{path}.list"))
     ]
-    ends = {key: end for key in _RANGE if (end := text(value.get(key), f"{path}.{key}"))}
-    if listed and (type_ in ("discrete", "categorical") or not ends):
-        for key in ends:
+    span = {key: amount for key in _RANGE if (amount := text(value.get(key), f"{path}.{key}"))}
+    if listed and (type_ in ("discrete", "categorical") or not span):
+        for key in span:
             notes.add(
                 f"{path}.{key}", f"is left out: values of type {type_} come from the list, as in Morphling"
             )
@@ -167,7 +173,7 @@ def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Obj
     if type_ in ("discrete", "categorical"):
         raise UserError(f"{path}.list: is missing; values of type {type_} are given as a list")
     for key in _RANGE:
-        if key not in ends:
+        if key not in span:
             raise UserError(
                 f"{path}.{key}: is missing; values of type {type_} are given by min, max and step"
             )
@@ -176,15 +182,15 @@ def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Obj
             f"{path}.list",
             f"is left out: values of type {type_} come from min, max and step, as in Morphling",
         )
-    return {key: _with_unit(end, unit) for key, end in ends.items()}
+    return {key: _with_unit(amount, unit) for key, amount in span.items()}
 
 
 def _with_unit(number: str, unit: str) -> str:
-    """Return HAMi's `3000`, which means MiB, as `3000Mi`."""
+    """Return a bare number with a unit: `3000` becomes `3000Mi`, as the GPU scheduler HAMi counts in MiB."""
     return f"{number}{unit}" if unit and number.isdecimal() else number
 
 
-def _is_amount(word: str) -> bool:
+def _is_quantity(word: str) -> bool:
     try:
         quantity.parse(word)
     except ValueError:

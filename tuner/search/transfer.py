@@ -1,10 +1,10 @@
 """Transfer from earlier experiments of similar services, and the trust in them after each trial.
 
-Each earlier experiment is a Gaussian process over its own trials that predicts this space's specs. The
-weighted average of these predictions is the prior mean of the search's own process; their spread is how far
+For each earlier experiment, a Gaussian process over its trials predicts this space's specs. The weighted
+average of these predictions is the prior mean of the search's own Gaussian process; their spread is how far
 this service may differ. An experiment loses weight as its ranking of the trials so far misleads (Feurer,
-Letham and Bakshy, Scalable Meta-Learning for Bayesian Optimization, 2018). All of them are dropped once the
-average ranks no better than chance.
+Letham and Bakshy, Scalable Meta-Learning for Bayesian Optimization, 2018). All experiments are dropped once
+the average ranks no better than chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,14 @@ from tuner.search.problem import Earlier, Floats, Integers, Observation, Problem
 from tuner.settings import SearchSettings
 
 LONE_SPREAD = 0.3
-"""Distance of a service from the only other known one, in log objective: a third, as in the public tables."""
+"""Spread, in log objective, where only one other service is known: about a third, as between the services of
+the public tables (`benchmarks/search_quality.py`)."""
 LEAST_SPREAD = 0.05
-"""Least spread: closer agreement than a measurement repeats is chance."""
+"""Least spread, in log objective: trials of one spec differ by as much, so closer agreement is chance."""
 LEAST_TRIALS = 6
 """With fewer specs that ran, an earlier experiment is not used."""
+_LEAST_PROBABILITY = 1e-6
+"""Lower bound of a probability, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,12 @@ class EarlierModel:
 
     name: str
     objective: Floats
-    """Log objective, centred."""
-    margins: Mapping[int, Floats]
-    """Log of the constrained value, not divided by a bound, for each shared constraint of this problem."""
+    """(n,): log objective, minus its mean over the specs."""
+    log_values: Mapping[int, Floats]
+    """(n,): log of each constrained value that the earlier experiment has too, by the index of the constraint
+    in this problem."""
     boots: Floats
-    """Whether a replica of the spec starts: from -1 (never) to 1 (always)."""
+    """(n,): whether a replica of the spec starts, from -1 (never) to 1 (always)."""
 
 
 def earlier_models(problem: Problem, earlier: Sequence[Earlier]) -> tuple[EarlierModel, ...]:
@@ -49,16 +53,21 @@ def earlier_models(problem: Problem, earlier: Sequence[Earlier]) -> tuple[Earlie
 
 
 def _earlier_model(problem: Problem, earlier: Earlier) -> EarlierModel:
-    """Return the prediction of an earlier experiment's process for this problem's specs."""
+    """Return the prediction of an earlier experiment's Gaussian process for this problem's specs.
+
+    The process is over a joint problem: the earlier experiment's specs, then this problem's.
+    """
     theirs = earlier.problem
-    if np.ptp(theirs.log_cost) == 0:  # without prices, the cost must not separate its specs from ours
-        priced = np.ptp(problem.log_cost) > 0
-        alike = np.full(problem.size, theirs.log_cost[0])
-        problem = replace(problem, log_cost=alike, expected=None if priced else problem.expected)
-    # Only the measured specs: a space may have a hundred thousand.
-    rows, at = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
-    ours = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
-    both = Problem(
+    if np.ptp(theirs.log_cost) == 0:
+        # Without prices all costs are equal: with other costs, this problem's specs would seem unlike theirs.
+        # Its expected objective includes its own prices, and is left out with them.
+        is_priced = np.ptp(problem.log_cost) > 0
+        same_cost = np.full(problem.size, theirs.log_cost[0])
+        problem = replace(problem, log_cost=same_cost, expected=None if is_priced else problem.expected)
+    # Of their specs only the measured ones, as a space may have a hundred thousand.
+    rows, row_of_trial = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
+    constraints = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
+    joint = Problem(
         coordinates=np.vstack([theirs.coordinates[rows], problem.coordinates]),
         ranks=np.vstack([theirs.ranks[rows], problem.ranks]),
         ordered=problem.ordered,
@@ -69,21 +78,23 @@ def _earlier_model(problem: Problem, earlier: Earlier) -> EarlierModel:
         expected_margins=_stacked(
             theirs.expected_margins,
             rows,
-            None if problem.expected_margins is None else problem.expected_margins[:, list(ours)],
+            None if problem.expected_margins is None else problem.expected_margins[:, list(constraints)],
         ),
     )
-    moved = [replace(seen, index=int(row)) for seen, row in zip(earlier.observations, at, strict=True)]
-    prediction = SpaceModel(both, moved).prediction
-    here = slice(len(rows), None)
-    objective = prediction.objective.mean[here]
+    observations = [
+        replace(seen, index=int(row)) for seen, row in zip(earlier.observations, row_of_trial, strict=True)
+    ]
+    prediction = SpaceModel(joint, observations).prediction
+    ours = slice(len(rows), None)
+    objective = prediction.objective.mean[ours]
     return EarlierModel(
         name=earlier.name,
         objective=objective - objective.mean(),
-        margins={
-            k: margin.mean[here] + bound
-            for k, margin, bound in zip(ours, prediction.margins, theirs.log_bounds, strict=True)
+        log_values={
+            k: margin.mean[ours] + log_bound
+            for k, margin, log_bound in zip(constraints, prediction.margins, theirs.log_bounds, strict=True)
         },
-        boots=2 * prediction.p_boots[here] - 1,
+        boots=2 * prediction.p_boots[ours] - 1,
     )
 
 
@@ -98,16 +109,23 @@ def weigh(
     observations: Sequence[Observation],
     settings: SearchSettings,
 ) -> TransferPrior | None:
-    """Return the weighted prior of the models; None without models, or if they are not trusted."""
+    """Return the weighted prior of the models; None without models, or if they are not trusted.
+
+    Args:
+        problem: the search's problem.
+        models: of the earlier experiments.
+        observations: the trials of this search so far.
+        settings: of the search.
+    """
     if not models:
         return None
-    running = [seen for seen in observations if seen.boots and seen.log_objective is not None]
-    rows = np.array([seen.index for seen in running], dtype=np.int64)
-    values = np.array([seen.log_objective for seen in running], dtype=np.float64)
+    measured = [seen for seen in observations if seen.boots and seen.log_objective is not None]
+    rows = np.array([seen.index for seen in measured], dtype=np.int64)
+    values = np.array([seen.log_objective for seen in measured], dtype=np.float64)
     shares = _shares(models, rows, values, settings)
     average: Floats = np.sum([w * model.objective for w, model in zip(shares, models, strict=True)], axis=0)
     trust = 1.0
-    if len(running) >= settings.doubt_from:
+    if len(measured) >= settings.doubt_from:
         trust = float(np.clip(_agreement(average[rows], values) / settings.doubt_below, 0.0, 1.0))
     if trust <= 0:
         return None
@@ -117,6 +135,14 @@ def weigh(
 def _shares(
     models: Sequence[EarlierModel], rows: np.ndarray, values: Floats, settings: SearchSettings
 ) -> Floats:
+    """Return each model's share, which sum to 1, by the agreement of its ranking with the measured one.
+
+    Args:
+        models: of the earlier experiments.
+        rows: (t,) index of the spec of each trial.
+        values: (t,) measured log objective of each trial.
+        settings: of the search.
+    """
     if len(rows) < settings.doubt_from:
         return np.full(len(models), 1 / len(models))
     agreements = np.array([_agreement(model.objective[rows], values) for model in models])
@@ -139,17 +165,17 @@ def _prior(
     Args:
         problem: of the search.
         models: of the earlier experiments.
-        weights: of the models' objectives; their sum is the trust in them all, 1 at most.
-        shares: of the models' margins and starts; their sum is 1.
+        weights: the weight of each model's objective; their sum is the trust in all models, 1 at most.
+        shares: the weight of each model's `log_values` and `boots`; their sum is 1.
     """
     objectives = np.array([model.objective for model in models])
     margins, spreads = [], []
-    for k, bound in enumerate(problem.log_bounds):
-        predicted = np.array([model.margins[k] for model in models if k in model.margins])
-        share = np.array([w for model, w in zip(models, shares, strict=True) if k in model.margins])
+    for k, log_bound in enumerate(problem.log_bounds):
+        predicted = np.array([model.log_values[k] for model in models if k in model.log_values])
+        share = np.array([w for model, w in zip(models, shares, strict=True) if k in model.log_values])
         # Without any prediction the prior is 0, as in a search without earlier experiments.
         known = share.sum() > 0
-        margins.append(share @ predicted / share.sum() - bound if known else np.zeros(problem.size))
+        margins.append(share @ predicted / share.sum() - log_bound if known else np.zeros(problem.size))
         spreads.append(_spread(predicted))
     return TransferPrior(
         objective=weights @ objectives,
@@ -162,7 +188,7 @@ def _prior(
 
 
 def _spread(predicted: Floats) -> float:
-    """Return the typical distance of services from their average."""
+    """Return the typical distance of services from their average, by their (models, n) predictions."""
     if len(predicted) < 2:
         return LONE_SPREAD
     return max(float(predicted.std(axis=0, ddof=1).mean()), LEAST_SPREAD)
@@ -174,7 +200,10 @@ def learn(
     observations: Sequence[Observation],
     settings: SearchSettings,
 ) -> TransferPrior | None:
-    """Return the prior from earlier experiments; None without any, or if they are not trusted."""
+    """Return the prior from earlier experiments; None without an experiment, or if none is trusted.
+
+    `earlier_models` and `weigh` in one call.
+    """
     return weigh(problem, earlier_models(problem, earlier), observations, settings)
 
 
@@ -185,7 +214,7 @@ def log_merits(prior: TransferPrior) -> Floats:
 
 def log_feasibility(prior: TransferPrior, p_boots: Floats) -> Floats:
     """Return the log probability that each spec boots, by `p_boots`, and meets its constraints."""
-    total: Floats = np.log(np.maximum(p_boots, 1e-6))
+    total: Floats = np.log(np.maximum(p_boots, _LEAST_PROBABILITY))
     for margin in prior.margins:
-        total = total + np.log(np.maximum(ndtr(-margin / prior.margin_scale), 1e-6))
+        total = total + np.log(np.maximum(ndtr(-margin / prior.margin_scale), _LEAST_PROBABILITY))
     return total

@@ -164,7 +164,7 @@ class ModelStore:
             if origin is not None:
                 self._records.set_origin(digest, origin)
             self._contents.put_tree(staging, digest, files)
-            self._records.used(digest)
+            self._records.record_use(digest)
         self._evict(self._settings.max_bytes, keep=digest)
 
     def pin(self, digest: str, owner: str, *, synced: bool = True) -> None:
@@ -172,7 +172,7 @@ class ModelStore:
 
         Args:
             digest: of the manifest.
-            owner: the user.
+            owner: the Pod or ModelVersion that needs the image.
             synced: whether a loss of power may not forget it either. Syncing waits for everything that is
                 being written.
 
@@ -188,11 +188,11 @@ class ModelStore:
             self._records.unpin(digest, owner)
 
     def pins(self, digest: str) -> set[str]:
-        """Return the users that pin the image."""
+        """Return the owners that pin the image."""
         return self._records.pins(digest)
 
     def owners(self) -> set[str]:
-        """Return the users that pin any image."""
+        """Return the owners that pin any image."""
         return self._records.owners()
 
     def set_origin(self, digest: str, reference: str) -> None:

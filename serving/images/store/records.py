@@ -1,11 +1,11 @@
-"""The store's records of an image besides its bytes: users, origin and referrers.
+"""The store's records of an image besides its bytes: pins, origin, last use and referrers.
 
     images/<hex>/pins/<owner>      an empty file per owner, its name percent-encoded
-    images/<hex>/origin            a reference
+    images/<hex>/origin            the reference at which the image can be pulled again
     images/<hex>/used              its mtime is the time of the last use
-    images/<hex>/referrers/<hex>   an empty file per document that refers to the image
+    images/<hex>/referrers/<hex>   an empty file per document (lineage, signature) about the image
 
-Writers hold the store's lock.
+An owner of pins is a Pod or a ModelVersion. Callers hold the store's lock while they write.
 """
 
 import os
@@ -18,12 +18,14 @@ from serving.images.store import disk
 from serving.system import atomic_file
 
 _MAX_NAME = 255
+"""Bytes of the longest file name (NAME_MAX)."""
 
 
 class ImageRecords:
-    """The directory `images` of a store; `tmp` is on the same file system."""
+    """The records in the directory `images` of a store."""
 
     def __init__(self, root: Path, tmp: Path) -> None:
+        """Args: root: `images`; tmp: on the same file system, for files that are renamed into `images`."""
         self.root = root
         self._tmp = tmp
 
@@ -32,25 +34,25 @@ class ImageRecords:
         return self.root / hexadecimal(digest)
 
     def pin(self, digest: str, owner: str, *, synced: bool) -> None:
-        """Record a user of the image; `synced`: the record survives a power cut."""
+        """Record that an owner pins the image; `synced`: the record survives a power cut."""
         name = _encoded(owner)
         self._add(self.of(digest) / "pins", name, synced=synced)
-        self.used(digest)
+        self.record_use(digest)
 
     def unpin(self, digest: str, owner: str) -> None:
-        """Remove a user of the image."""
+        """Remove the owner's pin of the image, if there is one."""
         path = self.of(digest) / "pins" / _encoded(owner)
         if path.exists():
             path.unlink()
             atomic_file.sync_directory(path.parent)
-            self.used(digest)
+            self.record_use(digest)
 
     def pins(self, digest: str) -> set[str]:
-        """Return the users of the image."""
+        """Return the owners of the image's pins."""
         return {unquote(name) for name in _names(self.of(digest) / "pins")}
 
     def owners(self) -> set[str]:
-        """Return the users of all images."""
+        """Return the owners of the pins of all images."""
         return {unquote(name) for image in _names(self.root) for name in _names(self.root / image / "pins")}
 
     def set_origin(self, digest: str, reference: str) -> None:
@@ -65,8 +67,8 @@ class ImageRecords:
         except FileNotFoundError:
             return None
 
-    def used(self, digest: str) -> None:
-        """Record a use at this time."""
+    def record_use(self, digest: str) -> None:
+        """Record that the image is used now."""
         directory = self.of(digest)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "used").touch()
@@ -79,7 +81,7 @@ class ImageRecords:
             return 0.0
 
     def refer(self, digest: str, document: str) -> None:
-        """Record that a document refers to the image."""
+        """Record that the document with the digest `document` refers to the image."""
         self._add(self.of(digest) / "referrers", hexadecimal(document), synced=True)
 
     def referrers(self, digest: str) -> list[str]:
@@ -87,6 +89,7 @@ class ImageRecords:
         return [f"sha256:{name}" for name in sorted(_names(self.of(digest) / "referrers"))]
 
     def _add(self, directory: Path, name: str, *, synced: bool) -> None:
+        """Create an empty file, if it does not exist."""
         if (directory / name).exists():
             return
         directory.mkdir(parents=True, exist_ok=True)
@@ -96,6 +99,7 @@ class ImageRecords:
 
 
 def _names(directory: Path) -> list[str]:
+    """Return the names of a directory's entries; none if there is no such directory."""
     try:
         return [path.name for path in directory.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -103,6 +107,11 @@ def _names(directory: Path) -> list[str]:
 
 
 def _encoded(owner: str) -> str:
+    """Return the file name of an owner.
+
+    Raises:
+        errors.Permanent: the owner is empty, `.`, `..` or too long.
+    """
     name = quote(owner, safe="")
     if not owner or owner in {".", ".."} or len(name) > _MAX_NAME:
         raise errors.Permanent(

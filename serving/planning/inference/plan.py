@@ -1,4 +1,4 @@
-"""The plan of an Inference: writes in order, a status, probes and Events. Values only.
+"""The plan of an Inference: its actions in order, its status and its Events. Values only.
 
 If the controller is killed after any prefix of the actions, the next plan has the rest.
 """
@@ -13,11 +13,12 @@ from serving.resources.kinds import Kind
 
 @dataclass(frozen=True)
 class Ensure:
-    """Apply the object; `at_creation` is merged into it if it does not exist yet, and never afterwards."""
+    """Apply the object by server-side apply; a new object with `at_creation` is created by POST."""
 
     kind: Kind
     object: Object
     at_creation: Object = field(default_factory=dict)
+    """Fields that only a new object gets, in its spec, as another writer changes them afterwards."""
     claim_template: Object | None = None
     """An immutable ResourceClaimTemplate that must exist before the object is created."""
 

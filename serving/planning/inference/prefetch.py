@@ -1,6 +1,7 @@
-"""The DaemonSets that bring the images of a revision to every node that may run it, and their state. Pure.
+"""The DaemonSets that pull the images of a revision on every node that may run it, and their state. Pure.
 
-Nothing waits for them: a revision starts, is proven and serves without its DaemonSet.
+The kubelet of a node pulls the images for the DaemonSet's Pod, which mounts them as image volumes and waits.
+No revision waits for its DaemonSet: it starts, is proven and serves without.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,18 +19,19 @@ from serving.resources.conditions import StatusReason
 from serving.settings import RuntimeImageSettings
 
 _PREFETCHING = "Prefetching"
+"""Reason of `problem` while nodes pull the images."""
 _CONTAINER = "wait"
 _COPIED = ("runtimeClassName", "serviceAccountName")
-"""Fields of the predictor's Pods, beside those with rules of their own: pull Secrets may be those of the
-service account. Others are left out: with a priority the Pods would displace work, a scheduler of jobs would
-queue them, and rules about other Pods place replicas."""
+"""Fields that are copied from the replica's Pod; the service account may have pull Secrets. `pod_spec` makes
+the fields that select nodes. All others are left out: with a priority the Pods would displace work, a
+scheduler of jobs would queue them, and rules about other Pods place replicas."""
 _LINUX = {"kubernetes.io/os": "linux"}
 """The images are for Linux: on other nodes a Pod would never start."""
 _RESOURCES: Mapping[str, Mapping[str, str]] = {
     "requests": {"cpu": "1m", "memory": "16Mi"},
     "limits": {"cpu": "50m", "memory": "32Mi"},
 }
-"""For a program that waits. The limits are for runc, which starts it within them."""
+"""For a program that only waits. The limits leave room for runc, which starts the program within them."""
 _GRACE_SECONDS = 1
 """The Pods have no requests to finish."""
 
@@ -55,19 +57,23 @@ def daemon_sets(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
 
 
 def coverage(state: InferenceState, arm: Arm) -> Coverage | None:
-    """Return on how many nodes the images of an arm's newest revision are; None until that is reported."""
+    """Return how many nodes have the images of an arm's newest revision.
+
+    None without `prefetch`, and until the DaemonSet's status is of its newest spec.
+    """
     if not arm.predictor.prefetch or arm.desired is None:
         return None
     stored = (state.observed.daemon_sets or {}).get(arm.desired.name) or {}
     status = stored.get("status") or {}
     if not status or status.get("observedGeneration", 0) < stored["metadata"].get("generation", 1):
         return None
+    # Ready Pods may be of an older template, and updated Pods may not be ready.
     ready = min(status.get("numberReady", 0), status.get("updatedNumberScheduled", 0))
     return Coverage(status.get("desiredNumberScheduled", 0), ready)
 
 
 def problem(state: InferenceState, arm: Arm) -> StatusReason | None:
-    """Return why a node that may run an arm's newest revision may lack its images, or None."""
+    """Return why a node may lack the images of an arm with `prefetch`, or None."""
     if arm.desired is None:
         return arm.model_problem or arm.rollout_problem
     if (obstacle := _obstacle(state.observed, arm.desired)) is not None:
@@ -102,7 +108,12 @@ def _daemon_set(state: InferenceState, revision: Revision) -> Ensure:
 
 
 def daemon_set_spec(revision: Revision, images: RuntimeImageSettings) -> Object:
-    """Return the spec of the DaemonSet of a revision with an image volume; `images` are those of Slipway."""
+    """Return the spec of the DaemonSet of a revision with an image volume.
+
+    Args:
+        revision: the revision.
+        images: the settings of Slipway's own images.
+    """
     labels = {names.PREFETCH_LABEL: revision.name}
     pod = pod_spec(revision.template["spec"], images)
     return {
@@ -114,13 +125,13 @@ def daemon_set_spec(revision: Revision, images: RuntimeImageSettings) -> Object:
 
 
 def pod_spec(replica: Mapping[str, Any], images: RuntimeImageSettings) -> Object:
-    """Return the spec of a Pod that has the images of a replica, and waits, on any node that may run it.
+    """Return the spec of a Pod that mounts the images of a replica, and waits, on any node that may run it.
 
-    A Pod that is there keeps the kubelet from removing its images.
+    While the Pod exists, the kubelet does not remove the images.
 
     Args:
         replica: the spec of the replica's Pod, with the model in an image volume.
-        images: those of Slipway.
+        images: the settings of Slipway's own images.
     """
     volumes = list(_volumes(replica))
     mounts = [
@@ -135,9 +146,9 @@ def pod_spec(replica: Mapping[str, Any], images: RuntimeImageSettings) -> Object
         "volumeMounts": mounts,
     }
     secrets = [*(replica.get("imagePullSecrets") or [])]
-    own = {"name": images.pull_secret}
-    if images.pull_secret and own not in secrets:
-        secrets.append(own)
+    waiter_secret = {"name": images.pull_secret}
+    if images.pull_secret and waiter_secret not in secrets:
+        secrets.append(waiter_secret)
     tolerations = [*(replica.get("tolerations") or []), *_device_tolerations(replica)]
     affinity = (replica.get("affinity") or {}).get("nodeAffinity")
     return {
@@ -155,7 +166,10 @@ def pod_spec(replica: Mapping[str, Any], images: RuntimeImageSettings) -> Object
 
 
 def _volumes(replica: Mapping[str, Any]) -> Iterator[Object]:
-    """Yield a volume for each image, those of containers too: their programs need not know how to wait."""
+    """Yield an image volume for each image of a replica.
+
+    Images of containers are mounted too instead of run, as their programs would not wait.
+    """
     yield from (volume for volume in replica["volumes"] if "image" in volume)
     policies: dict[str, str] = {}
     for container in replica["containers"]:
@@ -168,9 +182,10 @@ def _volumes(replica: Mapping[str, Any]) -> Iterator[Object]:
 
 
 def _device_tolerations(replica: Mapping[str, Any]) -> list[Object]:
-    """Return the tolerations of the extended resources that a replica requests and this Pod does not.
+    """Return the tolerations that a replica gets by its extended resources, such as GPUs.
 
-    The admission plugin ExtendedResourceToleration gives the same ones to the replica.
+    The admission plugin ExtendedResourceToleration adds them to the replica, but not to the waiting Pod, as
+    it requests no extended resource:
     https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#extendedresourcetoleration
     """
     requested = [

@@ -1,5 +1,5 @@
-"""The spec of a ProfilingExperiment: a search for the cheapest spec that meets an objective; names of fields
-as in Morphling.
+"""The spec of a ProfilingExperiment: a search for the spec of a replica that has the best objective and meets
+the constraints. Fields have the names of Morphling's:
 
 https://github.com/kubedl-io/morphling/blob/main/api/v1alpha1/profilingexperiment_types.go
 """
@@ -22,8 +22,10 @@ from serving.resources.inference import Framework, PredictorTemplate, Resources
 from serving.resources.tuning.load import Load
 
 Category = Literal["resource", "batching", "env", "args"]
+"""The part of a predictor that has a parameter: `resources`, `batching`, or its container's variables or
+arguments."""
 Value = Annotated[str, Field(max_length=256, json_schema_extra={"x-kubernetes-int-or-string": True})]
-"""A value of a parameter, in the form of the spec."""
+"""A value of a parameter as its user wrote it, such as `500m`; a number becomes a string."""
 
 
 class TuningTarget(Base):
@@ -209,14 +211,16 @@ class Objective(Base):
             "cost",
         ],
         Field(
-            description="throughputPerCost: requests per unit of money; costAtRate: hourly cost of the"
-            " replicas that `rate` needs; latency: the latency at `percentile`.",
+            description="throughput, tokensPerSecond: requests and tokens per second of a replica;"
+            " throughputPerCost, tokensPerCost: requests and tokens per unit of money; latency: the latency"
+            " at `percentile`; cost: hourly cost of a replica; costAtRate: hourly cost of the replicas that"
+            " `rate` needs.",
         ),
     ] = "throughputPerCost"
     rate: Annotated[Amount | None, Field(description="For costAtRate: requests per second to be served.")] = (
         None
     )
-    percentile: Annotated[int, Field(ge=1, le=99, description="For the metric latency: its percentile.")] = 99
+    percentile: Annotated[int, Field(ge=1, le=99, description="For the metric latency: the percentile.")] = 99
 
 
 class Constraint(Base):
@@ -235,7 +239,10 @@ class Constraint(Base):
             ),
         ),
     }
-    metric: Literal["latency", "ttft", "itl", "errorRate"]
+    metric: Annotated[
+        Literal["latency", "ttft", "itl", "errorRate"],
+        Field(description="ttft: time to first token; itl: time between tokens."),
+    ]
     percentile: Annotated[
         int, Field(ge=1, le=99, description="Percentile of a latency; ignored for an error rate.")
     ] = 99
@@ -295,7 +302,7 @@ class WarmStart(Base):
     ] = []
 
 
-_SETTLED = (
+_IMMUTABLE = (
     "target",
     "tunableParameters",
     "objective",
@@ -309,7 +316,8 @@ _SETTLED = (
 """Fields on which existing trials depend; budgets and `suspend` may change."""
 
 
-def _settled(name: str) -> tuple[str, str]:
+def _immutable(name: str) -> tuple[str, str]:
+    """Return the rule of an immutable field: a CEL expression and its message."""
     return (
         f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
         f"{name} cannot change: create another experiment",
@@ -322,7 +330,7 @@ class ProfilingExperimentSpec(Base):
     model_config = {
         **Base.model_config,
         "json_schema_extra": rules(
-            *(_settled(name) for name in _SETTLED),
+            *(_immutable(name) for name in _IMMUTABLE),
             ("!has(self.maxCost) || double(self.maxCost) >= 0.0", "maxCost must not be negative"),
         ),
     }

@@ -1,7 +1,7 @@
-"""Linux namespaces, mounts and process attributes, by system calls (ctypes). Imports little, as
-`atomic_file`.
+"""Linux namespaces, mounts and process attributes, by system calls (ctypes).
 
-Every function raises OSError with the name of the operation where the kernel refuses it.
+Imports little, as every container shim imports it, and one runs beside each replica. Every function raises
+OSError with the name of the operation where the kernel refuses it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 # <asm/unistd.h>, <linux/seccomp.h>, <linux/filter.h>
 SECCOMP = {"x86_64": 317, "aarch64": 277}
-"""Number of seccomp(2), by machine."""
+"""System call number of seccomp(2), by machine."""
 _SET_MODE_FILTER = 1
 _SPEC_ALLOW = 4
-"""Leaves speculation as it is: before Linux 5.16 a filter slowed all memory accesses down otherwise."""
-_INSTRUCTION = 8
+"""Flag of a filter that leaves speculation on: without it, Linux before 5.16 slows all memory accesses."""
+_INSTRUCTION_BYTES = 8
+"""Size of struct sock_filter."""
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 a mount point
 _TERMINALS, _NEW_TERMINAL = "/dev/pts", "/dev/ptmx"
 _MOST_TERMINALS = 64
-"""Pseudo-terminals of a container. The machine has 4,096 for all (`kernel.pty.max`)."""
+"""Most pseudo-terminals of a container. The machine has 4,096 for all (`kernel.pty.max`)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _check(result: int, operation: str) -> None:
+    """Raise the error of a system call whose result is not 0."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), operation)
@@ -50,7 +52,7 @@ class _Program(ctypes.Structure):
 
 
 def filter_system_calls(program: bytes) -> None:
-    """Install a filter (`seccomp.system_call_filter`) for this thread and its children; it cannot be removed.
+    """Install a BPF filter (`seccomp.system_call_filter`) for this thread and its children, for good.
 
     Needs `PR_SET_NO_NEW_PRIVS`.
     """
@@ -58,9 +60,12 @@ def filter_system_calls(program: bytes) -> None:
 
 
 def add_filter(program: bytes, flags: int) -> int:
-    """Install a filter with the flags of seccomp(2); return the call's result."""
+    """Install a BPF filter, as `filter_system_calls`, with flags of seccomp(2).
+
+    Returns the result of seccomp(2): with SECCOMP_FILTER_FLAG_NEW_LISTENER a descriptor, else 0.
+    """
     number = SECCOMP[os.uname().machine]
-    filter_ = _Program(len(program) // _INSTRUCTION, program)
+    filter_ = _Program(len(program) // _INSTRUCTION_BYTES, program)
     result: int = _libc.syscall(
         ctypes.c_long(number), _SET_MODE_FILTER, ctypes.c_ulong(flags), ctypes.byref(filter_)
     )
@@ -83,44 +88,45 @@ def mount_tmpfs(target: str, options: str = "mode=755,size=1m") -> None:
 
 
 def make_mounts_private() -> None:
-    """Keep the mounts of this mount namespace to itself."""
+    """Stop the propagation of mounts and unmounts between this mount namespace and others."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 
 
 def mount_own_shared_memory() -> None:
-    """Replace the directory of POSIX shared memory by an empty one, where the machine has it."""
+    """Mount an empty tmpfs over the directory of POSIX shared memory, where the machine has it."""
     if os.path.isdir(SHARED_MEMORY):  # noqa: PTH112 imports little
         mount_tmpfs(SHARED_MEMORY, "mode=1777")
 
 
 def mount_own_terminals() -> None:
-    """Replace the pseudo-terminals by an instance without any, where the machine has them."""
+    """Mount a new, empty devpts over the machine's pseudo-terminals, where the machine has them."""
     if os.path.isdir(_TERMINALS):  # noqa: PTH112 imports little
         options = f"newinstance,ptmxmode=0666,mode=0620,max={_MOST_TERMINALS}"
         mount("devpts", _TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, options)
+        # A link leads to `pts/ptmx`, which is of the new instance already.
         if not os.path.islink(_NEW_TERMINAL):  # noqa: PTH114 imports little
             mount(f"{_TERMINALS}/ptmx", _NEW_TERMINAL, None, MS_BIND)
 
 
 def mount_own_proc() -> None:
-    """Show the processes of this PID namespace in /proc."""
+    """Mount a /proc that shows the processes of this PID namespace alone."""
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def become(user: int) -> None:
-    """Give up root, and all groups, for a user id and the group id of the same number."""
+    """Change from root to a user id and the group id of the same number, without supplementary groups."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces for new ones; a new PID namespace is that of the next child."""
+    """Leave namespaces (CLONE_NEW flags) for new ones; a new PID namespace is for later children only."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def join(pid: int, kinds: tuple[str, ...]) -> None:
-    """Enter namespaces of a process, by name in /proc/PID/ns. Its PID namespace is that of the next child."""
+    """Enter namespaces of a process, by name in /proc/PID/ns; a PID namespace is for later children only."""
     handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
     for handle in handles:
         _check(_libc.setns(handle, 0), "setns")
@@ -130,8 +136,9 @@ def join(pid: int, kinds: tuple[str, ...]) -> None:
 class NewPidNamespace:
     """A context in which the next child of this thread is the first process of a new PID namespace.
 
-    A child that is forked in the context must leave it by `detach`. One child per context: the kernel refuses
-    another after the first has ended.
+    A child that is forked in the context must call `detach`: the end of the context returns to the earlier
+    namespace, which the kernel refuses to the child. One child per context: the kernel refuses another after
+    the first has ended.
     """
 
     def __enter__(self) -> NewPidNamespace:
@@ -144,7 +151,7 @@ class NewPidNamespace:
         return self
 
     def detach(self) -> None:
-        """Keep the namespace, in the forked child."""
+        """Keep the new namespace after the end of the context; called in the forked child."""
         os.close(self._own)
         self._own = -1
 
@@ -155,7 +162,7 @@ class NewPidNamespace:
 
 
 def can_make_pid_namespace() -> bool:
-    """Whether this process may make one: root may, unless it is root of a container without CAP_SYS_ADMIN."""
+    """Whether this process may make a PID namespace: root may, unless a container lacks CAP_SYS_ADMIN."""
     try:
         with NewPidNamespace():
             return True
@@ -174,11 +181,12 @@ def machine_pid() -> int:
 
 
 def die_with(parent: int | None) -> None:
-    """Let the kernel kill this process when its parent ends; None revokes it.
+    """Let the kernel kill this process when its parent ends.
 
     Args:
-        parent: a pidfd of the parent, which may have ended by now.
+        parent: a pidfd of the parent, which may have ended by now; None revokes an earlier call.
     """
     prctl(PR_SET_PDEATHSIG, 0 if parent is None else signal.SIGKILL)
+    # The kernel sends no signal if the parent ended before; the pidfd of an ended process is readable.
     if parent is not None and select.select([parent], [], [], 0)[0]:
         os._exit(0)

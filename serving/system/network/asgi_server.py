@@ -12,9 +12,10 @@ from serving.system.network.tls_listener import TlsListener
 
 
 class AsgiServer(uvicorn.Server):
-    """Serves until `stop`; the date header of the configuration must be off.
+    """Serves until `stop`, without the ten wake-ups a second with which uvicorn checks for its end.
 
-    uvicorn itself wakes ten times a second, to look whether it has to end and which date its answers have.
+    uvicorn updates the date header of responses at the same time: the configuration must have
+    `date_header=False`, or every response would have the date of the start.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -22,13 +23,16 @@ class AsgiServer(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on these sockets, or as configured; TLS handshakes have limits on given sockets alone."""
+        """Listen on these sockets, or as configured.
+
+        With TLS, only given sockets have the limits of `TlsListener` on handshakes.
+        """
         tls = self.config.ssl
         if sockets is None or tls is None:
             await super().startup(sockets)
             return
         listeners = [TlsListener(listener, tls, self._protocol, self.stop) for listener in sockets]
-        self.servers = cast("list[asyncio.Server]", listeners)  # uvicorn closes them, and waits for their end
+        self.servers = cast("list[asyncio.Server]", listeners)  # uvicorn calls close and wait_closed
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:
@@ -42,10 +46,10 @@ class AsgiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the owner: uvicorn would raise them again after its end."""
+        """Leave signals to the owner: uvicorn would catch them, and raise them again after its end."""
         yield
 
     async def main_loop(self) -> None:
         """Wait for `stop`."""
-        await self.on_tick(0)  # sets the headers of all answers
+        await self.on_tick(0)  # sets the default headers of all responses
         await self._stopped.wait()

@@ -1,23 +1,24 @@
-"""Random IPv6 addresses that no host has, for sockets that are bound and that nobody reaches.
+"""Binds IPv6 sockets to random addresses that no host has, so that no connection reaches them.
 
-An address is used once, and never derived from data that other users know: whoever bound it first would
-disarm a socket that is to conflict with others. Imports little, as `socket_diag`.
+Such a socket, without SO_REUSEPORT, keeps its port at all IPv6 addresses (`::`) from other sockets. Each
+socket gets a new random address, as another user could bind a predictable address first. `_socket` is
+imported for the reason in `socket_diag`.
 """
 
 import _socket
 import os
 
 IPV6_FREEBIND = 78
-"""<linux/in6.h>: bind an address that no interface has."""
+"""<linux/in6.h>: option to bind an address that no interface has."""
 _PREFIX = bytes((1, 0, 0, 0, 0, 0, 0, 0))
 """100::/64, the discard-only prefix (RFC 6666), which no network routes to a host."""
 
 
 def bind(unbound: _socket.socket, port: int) -> None:
-    """Bind a TCP socket of IPv6 to a port of an address that cannot be guessed.
+    """Bind an IPv6 TCP socket to a port of a new random address.
 
     Raises:
-        OSError: a process has the port of all IPv6 addresses.
+        OSError: a socket is bound to this port of all IPv6 addresses (`::`).
     """
     unbound.setsockopt(_socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
     unbound.bind((_socket.inet_ntop(_socket.AF_INET6, _PREFIX + os.urandom(8)), port))

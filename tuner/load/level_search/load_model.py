@@ -61,7 +61,9 @@ class Curves:
     def repeat_deviation(self, key: LatencyKey, loads: Floats) -> Floats:
         """Return the standard deviation of the log latency between whole windows of each load."""
         answers = np.exp(self.rate(loads)[0]) * self.state.load.window_seconds
-        return np.hypot(self.latencies[key].scatter, latency_curve.sampling(np.maximum(answers, 1.0), key[1]))
+        return np.hypot(
+            self.latencies[key].scatter, latency_curve.sampling_deviation(np.maximum(answers, 1.0), key[1])
+        )
 
     def excess(self, limit: Constraint, loads: Floats, deviations: float) -> Floats:
         """Return log(latency / limit) at each load, the latency being so many deviations above its mean.
@@ -125,9 +127,9 @@ class LoadModel:
 
     def _latency(self, key: LatencyKey, near: float | None) -> LatencyCurve:
         if (key, near) not in self._fitted:
-            points, least = self._measured[key]
+            points, lower_bounds = self._measured[key]
             self._fitted[key, near] = latency_curve.through(
-                self.state.load.mode, points, self._prior, near=near, least=least
+                self.state.load.mode, points, self._prior, near=near, lower_bounds=lower_bounds
             )
         return self._fitted[key, near]
 
@@ -311,7 +313,7 @@ def _points(windows: Sequence[Window], key: LatencyKey) -> Points | None:
     return Points(
         np.array([window.level for window, _ in measured]),
         np.log([latency.value for _, latency in measured]),
-        latency_curve.sampling(_answers([window for window, _ in measured]), key[1]),
+        latency_curve.sampling_deviation(_answers([window for window, _ in measured]), key[1]),
     )
 
 

@@ -1,4 +1,7 @@
-"""All sentences of a report, from its JSON alone: the page and the terminal show the same ones."""
+"""All sentences of a report on an experiment, by section, from the report's JSON alone.
+
+The HTML page and the terminal show the same sentences, each under its own titles.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,18 +11,20 @@ from tuner.report.text import answers, findings, thresholds
 
 
 def of(report: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the sentences of each section, in reading order; a section may be empty.
-
-    `headline` is one sentence; `trials` has one for each trial, in their order.
+    """Return the sentences of each section of a report in JSON.
 
     Raises:
-        pydantic.ValidationError: not a report of this version; it names the field.
+        pydantic.ValidationError: the JSON is not a report of this version; the error names the field.
     """
     return sections(Report.model_validate(report))
 
 
 def sections(report: Report) -> dict[str, list[str]]:
-    """Return the sentences of each section of a parsed report."""
+    """Return the sentences of each section of a parsed report; a section may be empty.
+
+    `headline` is one sentence; `question` describes the experiment's spec; `trials` has one sentence for each
+    trial, in the order of the trials.
+    """
     return {
         "headline": [answers.headline(report)],
         "cautions": findings.cautions(report),

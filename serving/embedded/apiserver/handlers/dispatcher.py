@@ -1,4 +1,4 @@
-"""Dispatches requests for kinds to their handlers, others to FastAPI; errors become Statuses."""
+"""Dispatches requests for stored kinds to `ObjectHandlers`, and others to FastAPI; errors become Statuses."""
 
 import logging
 from dataclasses import dataclass
@@ -29,13 +29,14 @@ from serving.resources import kinds
 log = logging.getLogger(__name__)
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-"""Every route takes all methods, so that a Status refuses the wrong ones."""
+"""Every route takes all methods, and its handler refuses wrong ones: otherwise the last route, which matches
+every path, would get them."""
 
 
 class Dispatcher:
-    """Handles requests for kinds, and passes the others to FastAPI.
+    """Dispatches requests, and counts them in the server's metrics.
 
-    Nearly all requests are for kinds, and a framework's layers would cost as much as a small write.
+    Nearly all requests are for stored kinds, and FastAPI's layers would cost as much as a small write.
     """
 
     def __init__(self, objects: ObjectHandlers, others: ASGIApp, metrics: RequestMetrics) -> None:
@@ -47,22 +48,23 @@ class Dispatcher:
         path, started = scope["raw_path"].decode("latin-1"), clock.monotonic()
         address = paths.parse(path)
         series = self._metrics.of(scope["method"], address, path, watches=_watches(scope["query_string"]))
-        code = 0
+        code = 0  # until a response begins
         series.begin()
         try:
             if address is not None:
                 response = await self._answer(AsgiRequest(scope, receive), address, path)
+                # Watches and logs are streams, which begin with 200.
                 code = response.code if isinstance(response, JsonResponse) else 200
                 await response(scope, receive, send)
                 return
 
-            async def send_seen(message: Message) -> None:
+            async def send_and_record_code(message: Message) -> None:
                 nonlocal code
                 if message["type"] == "http.response.start":
                     code = message["status"]
                 await send(message)
 
-            await self._others(scope, receive, send_seen)
+            await self._others(scope, receive, send_and_record_code)
         finally:
             series.end(code, clock.monotonic() - started)
 
@@ -76,7 +78,7 @@ class Dispatcher:
 
 
 def _watches(query: bytes) -> bool:
-    """Whether a query has `watch` and does not turn it off; a malformed one is a refused request anyway."""
+    """Whether a request counts as a watch in the metrics; unlike `queries.watches`, no query is refused."""
     return b"watch" in query and b"watch=0" not in query and b"watch=false" not in query
 
 
@@ -93,7 +95,7 @@ class Handlers:
 
 
 def build(handlers: Handlers) -> ASGIApp:
-    """Return the server's application, with the OpenAPI documents of Kubernetes instead of FastAPI's."""
+    """Return the server's application: a Dispatcher over a FastAPI application without its own OpenAPI."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.add_exception_handler(errors.ApiError, _on_api_error)
@@ -153,6 +155,7 @@ def _response(response: JsonResponse) -> Response:
 
 
 def _failure(error: errors.ApiError, path: str) -> JsonResponse:
+    """Return the Status of an error, with the kind and name that the path has."""
     address = paths.parse(path)
     status = to_status(error) if address is None else to_status(error, address.kind, address.name or "")
     return JsonResponse(orjson.dumps(status), error.code)

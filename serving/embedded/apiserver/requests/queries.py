@@ -18,17 +18,20 @@ _FORMS: Mapping[str, Form] = {
     "PartialObjectMetadataList": "PartialObjectMetadataList",
 }
 _JSON = frozenset({"application/json", "application/*", "*/*"})
-LONGEST_INT = 18
-"""Digits of a number in a query; 64-bit integers have at most 19."""
+_MAX_DIGITS = 18
+"""Most digits of a number in a query, so that it fits a 64-bit integer, which has at most 19."""
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The form of the response: objects, a Table, or metadata alone."""
+    """The representation of objects that the client accepts, by the parameters of the media type."""
 
     form: Form = "Object"
+    """Whole objects, a Table, or metadata alone (`as`)."""
     version: str = "v1"
+    """API version of the form (`v`)."""
     group: str = ""
+    """API group of the form (`g`): `meta.k8s.io`; `apidiscovery.k8s.io` for aggregated discovery."""
 
 
 @lru_cache(64)
@@ -36,7 +39,7 @@ def accepted(header: str) -> Accepted:
     """Return the first media type of an Accept header that is supported.
 
     Raises:
-        errors.ApiError: 406, none is (protobuf alone, for example).
+        errors.ApiError: 406, no media type is supported (protobuf alone, for example).
     """
     if not header.strip():
         return Accepted()
@@ -88,7 +91,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     value = query.get(name, "")
     if value == "":
         return None
-    if not (value.isascii() and value.isdigit()) or len(value) > LONGEST_INT:
+    if not (value.isascii() and value.isdigit()) or len(value) > _MAX_DIGITS:
         raise bad(name, value, "must be a whole number that is not negative")
     return int(value)
 
@@ -121,7 +124,10 @@ def matcher(kind: Kind, query: Mapping[str, str]) -> Predicate | None:
 
 
 def name_in(query: Mapping[str, str]) -> str | None:
-    """Return the name of a `metadata.name=` field selector, so that one object costs one look-up."""
+    """Return the name of a field selector `metadata.name=NAME`, or None of any other selector.
+
+    A list with this selector looks one object up instead of testing all.
+    """
     fields = query.get("fieldSelector", "")
     if "," in fields or "!" in fields or not fields.startswith("metadata.name="):
         return None

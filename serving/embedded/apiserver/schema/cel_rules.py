@@ -18,38 +18,40 @@ from serving.embedded.apiserver.schema.cel_without_command_line import cel
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
 
-Evaluated = Literal["always", "when changed"]
-"""Transition rules are evaluated at every write, other rules when their value has changed."""
+Evaluation = Literal["always", "when changed"]
+"""When rules are evaluated: transition rules at every update, other rules when their value has changed."""
 _OLD_SELF = re.compile(r"\boldSelf\b")
 
 
 def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
-    """Yield the broken rules of a structurally valid value.
+    """Yield the broken rules of a structurally valid value and of its parts.
 
     Args:
         value: an object, or a part of one.
-        old: the value before the write, or None.
-        schema: of the value.
-        path: of the value relative to the object, such as `.spec`.
+        old: the value before the write; None if there was none.
+        schema: the schema of the value.
+        path: the path of the value relative to the object, such as `.spec`.
     """
     for rule in schema.get("x-kubernetes-validations") or ():
-        broken = _broken(rule, value, old)
-        if broken:
+        if message := _violation(rule, value, old):
             yield Cause(
                 path.removeprefix("."),
-                f"Invalid value: {_shown(value)}: {broken}",
+                f"Invalid value: {_shown(value)}: {message}",
                 "FieldValueInvalid",
             )
     if isinstance(value, dict):
-        for key, item in value.items():
-            below = schemas.child(schema, key)
-            evaluated = _evaluated(below) if below else None
-            before = old.get(key) if evaluated and isinstance(old, dict) else None
-            if below and evaluated and (item is not before or evaluated == "always"):
-                yield from check(item, before, below, path + schemas.path_step(key))
-    elif isinstance(value, list) and _evaluated(schemas.items(schema)):
+        for key, member in value.items():
+            member_schema = schemas.child(schema, key)
+            evaluation = _evaluation(member_schema) if member_schema else None
+            if not member_schema or evaluation is None:
+                continue
+            before = old.get(key) if isinstance(old, dict) else None
+            # A patch shares the members that it does not change with the old object.
+            if evaluation == "always" or member is not before:
+                yield from check(member, before, member_schema, path + schemas.path_step(key))
+    elif isinstance(value, list) and _evaluation(schemas.items(schema)):
         for index, item in enumerate(value):
-            yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")
+            yield from check(item, _old_item(item, old, schema), schemas.items(schema), f"{path}[{index}]")
 
 
 def _shown(value: Any) -> str:
@@ -59,14 +61,15 @@ def _shown(value: Any) -> str:
     return status_errors.show(value)
 
 
-def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
+def _violation(rule: dict[str, str], value: Any, old: Any) -> str:
+    """Return the message of a rule that a value breaks; empty if the rule holds or is not evaluated."""
     names = {"self": value}
     if _OLD_SELF.search(rule["rule"]):
         if old is None:
             return ""
         names["oldSelf"] = old
     elif old == value:
-        return ""  # the rule held then: kube-apiserver does not evaluate it again either (KEP-4008)
+        return ""  # as kube-apiserver does not evaluate the rules of an unchanged value (KEP-4008)
     message = rule.get("message") or f"failed rule: {rule['rule']}"
     try:
         return "" if _program(rule["rule"]).execute(cel.Context(names, _FUNCTIONS)) else message
@@ -91,21 +94,22 @@ def _program(expression: str) -> Any:
 
 
 @schemas.once
-def _evaluated(schema: Schema) -> Evaluated | None:
+def _evaluation(schema: Schema) -> Evaluation | None:
     """Return when the rules of a schema and of its parts are evaluated; None without rules."""
     rules = schema.get("x-kubernetes-validations") or ()
-    below = [
+    part_schemas = [
         *(schema.get("properties") or {}).values(),
         schema.get("items"),
         schema.get("additionalProperties"),
     ]
-    parts = {_evaluated(part) for part in below if isinstance(part, dict)}
+    parts = {_evaluation(part) for part in part_schemas if isinstance(part, dict)}
     if "always" in parts or any(_OLD_SELF.search(rule["rule"]) for rule in rules):
         return "always"
     return "when changed" if rules or "when changed" in parts else None
 
 
-def _counterpart(item: Any, old: Any, schema: Schema) -> Any:
+def _old_item(item: Any, old: Any, schema: Schema) -> Any:
+    """Return the item of the old list that has the key of an item; None if there is none."""
     key = schemas.key_of(item, schema)
     if key is None or not isinstance(old, list):
         return None

@@ -6,7 +6,7 @@
 #define OUTPUT_TOKENS 128  // expected length of the first answer
 #define BYTES_PER_TOKEN 4  // of the first prompt
 #define BUCKETS 256
-#define MAX_SURPLUS 100000  // tokens; a lie that was taken back must not stop the counter for good
+#define MAX_SURPLUS 100000  // tokens; a huge number that is taken back must not stop the counter for good
 
 static const int64_t BOUNDS[LATENCY_BUCKETS - 1] = {  // microseconds
     1000,   2500,    5000,    10000,   20000,    50000,    100000,   200000,

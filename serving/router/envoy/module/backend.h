@@ -1,4 +1,5 @@
-// Backends: their counts of tokens, and what a worker thread learns about them.
+// The backend of a cluster in one worker thread: its token counters, which all threads share, and means that
+// the thread learns from answers.
 
 #ifndef SLIPWAY_BACKEND_H
 #define SLIPWAY_BACKEND_H
@@ -6,33 +7,35 @@
 #include "table.h"
 #include "text.h"
 
-// Of all samples at first, later of some 20.
+// A running mean: of all samples up to 20; later samples have a weight of 1/20 each.
 typedef struct {
   double value;
-  unsigned samples;
+  unsigned samples;  // 20 at most; the expected value at the start is the first sample
 } Mean;
 
 typedef struct Backend {
-  struct Backend* next;
-  Row* row;
+  struct Backend* next;  // in the same bucket of the thread's hash table
+  Row* row;              // the counters
   Mean output_tokens;    // of an answer
   Mean bytes_per_token;  // of a prompt
-  int64_t surplus;       // generated tokens that were counted and do not exist
+  int64_t surplus;       // tokens that GENERATED_TOKENS has too many, see count_generated
 } Backend;
 
-// Returns this thread's backend of a cluster, which lives as long as the process; NULL if the cluster has no
-// row. A worker thread has all requests of its connections, so no other thread reads the backend.
+// Returns this thread's backend of a cluster, which is never freed; NULL if the cluster has no row. Envoy
+// handles all requests of a connection in one worker thread, so a backend needs no lock.
 Backend* backend_of(Text cluster);
 
+// Adds a sample to a mean.
 void mean_learn(Mean* mean, double sample);
 
-// Adds to a counter; numbers below one are ignored.
+// Adds a number to a counter; a number below one is ignored.
 void count(const Backend* backend, TokenCounter counter, int64_t number);
 
-// Counts generated tokens; a negative number is subtracted from those of later answers, up to some.
+// Counts generated tokens. The number is negative where an engine reports fewer tokens than were counted. As
+// counters never fall, it then adds to the surplus, up to MAX_SURPLUS, which later numbers are reduced by.
 void count_generated(Backend* backend, int64_t number);
 
-// Adds a time in microseconds `number` times, a negative one as 0.
+// Adds `number` latencies of `time` microseconds each; a negative time counts as 0.
 void observe(Latencies* latencies, int64_t time, int64_t number);
 
 #endif

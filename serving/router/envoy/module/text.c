@@ -19,12 +19,13 @@ void buffer_append(Buffer* buffer, Text text) {
   if (text.size == 0) return;
   if (text.size > SIZE_MAX - buffer->size) abort();
   buffer_reserve(buffer, buffer->size + text.size);
-  memmove(buffer->data + buffer->size, text.data, text.size);  // the text may be in the same memory
+  // Not memcpy: the filter rewrites events within Envoy's memory, where text and buffer may overlap.
+  memmove(buffer->data + buffer->size, text.data, text.size);
   buffer->size += text.size;
 }
 
 void buffer_append_number(Buffer* buffer, size_t number) {
-  char digits[24];
+  char digits[24];  // at least the 20 digits of SIZE_MAX
   size_t first = sizeof(digits);
   do {
     digits[--first] = (char)('0' + number % 10);

@@ -140,7 +140,7 @@ def test_earlier_model_includes_the_expected_scaling_of_both_spaces():
     seen = tuple(Observation(row, log_objective=0.0, margins=(0.0,)) for row in range(6))
     (lesson,) = earlier_models(space, [Earlier("e", space, seen)])
     assert np.diff(lesson.objective) == pytest.approx(np.diff(step), abs=0.01)
-    assert np.diff(lesson.margins[0]) == pytest.approx(-np.diff(step), abs=0.01)
+    assert np.diff(lesson.log_values[0]) == pytest.approx(-np.diff(step), abs=0.01)
 
 
 def test_search_continues_when_only_earlier_experiments_rank_the_unmeasured_specs_low(

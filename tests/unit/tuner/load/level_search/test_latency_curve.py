@@ -97,11 +97,11 @@ def test_growing_queue_is_a_lower_bound():
     rates, flat = np.array([100.0, 300.0, 600.0]), np.full(3, 0.046)
     beyond = points(np.array([900.0]), np.array([0.3]))
     free = latency_curve.through("open", points(rates, flat), PRIOR, near=600)
-    ended = latency_curve.through("open", points(rates, flat), PRIOR, near=600, least=beyond)
+    ended = latency_curve.through("open", points(rates, flat), PRIOR, near=600, lower_bounds=beyond)
     at = np.array([800.0])
     assert ended.at(at)[0][0] > free.at(at)[0][0] + 0.1
     below = points(np.array([900.0]), np.array([0.001]))
-    unchanged = latency_curve.through("open", points(rates, flat), PRIOR, near=600, least=below)
+    unchanged = latency_curve.through("open", points(rates, flat), PRIOR, near=600, lower_bounds=below)
     assert unchanged.at(at)[0][0] == pytest.approx(free.at(at)[0][0])
 
 
@@ -114,6 +114,6 @@ def test_given_start_is_kept():
 def test_sampling_deviation_is_that_of_an_exponential_tail(percent: int):
     rng = np.random.default_rng(0)
     percentiles = np.log(np.percentile(rng.exponential(1.0, (2000, 1000)), percent, axis=1))
-    assert float(latency_curve.sampling(np.array([1000.0]), percent)[0]) == pytest.approx(
+    assert float(latency_curve.sampling_deviation(np.array([1000.0]), percent)[0]) == pytest.approx(
         float(percentiles.std()), rel=0.1
     )

@@ -152,7 +152,7 @@ def test_limit_near_the_expected_latency_is_unsure() -> None:
 
 def test_result_has_the_scatter_of_windows_only_with_a_limit() -> None:
     limited, free = model_of(p99("60ms")).at(32), model_of().at(32)
-    few = float(latency_curve.sampling(np.array([2 * limited.throughput.value]), 99)[0])
+    few = float(latency_curve.sampling_deviation(np.array([2 * limited.throughput.value]), 99)[0])
     assert few < limited.scatter < math.hypot(few, SETTINGS.scatter)
     assert free.scatter is None
 
