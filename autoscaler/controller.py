@@ -1,8 +1,8 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource.
 
-One tick reads the gateways' pages for all targets. A target is decided on at each tick while it has requests
-or replicas that start, once a minute while it idles, and at once when its spec, its replicas, or what waits
-for it changes.
+One tick reads the gateways' pages for all targets. The controller decides on a target at each tick while the
+target has requests or replicas that start, once a minute while the target is idle, and at once when the spec,
+the replicas or the number of held requests changes.
 """
 
 import asyncio
@@ -39,10 +39,13 @@ from serving.settings import ActivatorSettings, ControllerSettings, PagesSetting
 log = logging.getLogger(__name__)
 
 QUICK_SECONDS = 1.0
-"""Seconds between readings while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
+"""Seconds between ticks while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10
+"""Seconds."""
 _TARGET = "target"
+"""Index of Autoscalers by their target, `_target_of`."""
 _REVISION = "revision"
+"""Index of Pods by their Deployment, `_revision_of`."""
 
 
 class AutoscalerController:
@@ -60,6 +63,18 @@ class AutoscalerController:
         known_engines: Mapping[str, Engine] = MappingProxyType({}),
         hold_seconds: float = ActivatorSettings.deadline_seconds,
     ) -> None:
+        """Take the sources; the controller starts with `run`.
+
+        Args:
+            kube: a client.
+            settings: of all controllers.
+            watches: of the process; they must not run yet.
+            pages: of the gateways and activators; None: there are no ticks, and only changes cause decisions.
+            store: of the learned states; None: they end with the process.
+            scaling: the settings of the autoscaler.
+            known_engines: the inference engines of the installation, by name.
+            hold_seconds: longest time for which an activator holds a request.
+        """
         self._kube = kube
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._pages, self._store, self._settings = pages, store, scaling
@@ -69,8 +84,8 @@ class AutoscalerController:
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
         self._loop = Reconciler("autoscaler", self.reconcile, settings)
-        self._autoscalers.index(_TARGET, _target)
-        self._pods.index(_REVISION, _revision)
+        self._autoscalers.index(_TARGET, _target_of)
+        self._pods.index(_REVISION, _revision_of)
         self._profiles.index(profiles.DIGEST, profiles.digest_of)
         self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
@@ -90,11 +105,11 @@ class AutoscalerController:
         self._states: dict[Key, TargetState] = {}
         self._saver = StateSaver(self._states, store, scaling.save_seconds)
         self._targets_of: dict[Key, ScaleTargetName] = {}
-        """By stored Autoscaler, the workload whose requests it is sized by."""
+        """The scale target of every Autoscaler that the API stores."""
         self._timed: set[Key] = set()
-        """Autoscalers with a metric of latency."""
+        """Autoscalers with a metric of the type Latency: ticks parse durations of their targets' requests."""
         self._to_zero: set[Key] = set()
-        """Autoscalers that scale to zero and back."""
+        """Autoscalers with `minReplicas` 0."""
         self._ticks = metrics_page.Ticks()
 
     async def run(self) -> None:
@@ -102,6 +117,7 @@ class AutoscalerController:
         informers = (self._autoscalers, self._deployments, self._pods, self._profiles, self._leases)
         try:
             async with asyncio.TaskGroup() as group:
+                # The start of a replica for a held request must not wait for a handshake with the API.
                 group.create_task(self._kube.stay_connected(lambda: bool(self._to_zero)))
                 group.create_task(self._loop.run(*informers))
                 for informer in informers:
@@ -135,10 +151,11 @@ class AutoscalerController:
                 log.exception("a tick failed")
             took = loop.time() - began
             self._ticks.took(took)
-            await asyncio.sleep(max(self._pause() - took, took))
+            # A pause of at least the tick's duration: slow ticks take at most half of the time.
+            await asyncio.sleep(max(self._interval() - took, took))
 
     async def _read_gauges_for_ever(self) -> None:
-        """Read gauges beside the ticks, which take the last values: a source may be slow or not answer."""
+        """Read gauges apart from the ticks, which use the last values: a source may be slow or not answer."""
         while True:
             try:
                 await self._readings.read_gauges(self._targets_of, self._states)
@@ -147,6 +164,7 @@ class AutoscalerController:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _tick(self, pages: Pages) -> None:
+        """Read the pages, and queue the targets on which a decision is due."""
         await self._readings.tick(pages, self._targets_of, self._timed)
         now = clock.monotonic()
         self._targets.retain({Key(*target) for target in self._targets_of.values()})
@@ -156,17 +174,25 @@ class AutoscalerController:
                 self._loop.add(key)
 
     def _is_due(self, state: TargetState, target: ScaleTargetName, now: float) -> bool:
+        """Whether to decide on a target at this tick; `now` is in monotonic seconds.
+
+        A count that cannot change without a request is decided on once in `idle_seconds`.
+        """
         decision = state.decision
         if decision is None or self._readings.is_busy(target) or state.starts.has_news:
             return True
         config = state.config
-        may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
-        is_kept = decision.reason == "KeepAlive" and decision.replicas <= 1
-        steady = ("Idle", "FixedCount", "MinReplicas", other_writers.UNMANAGED)
-        is_steady = (decision.reason in steady or is_kept) and not may_go
+        # Each tick checks whether the configured idle time has passed.
+        may_go_to_zero = (
+            decision.replicas > 0 and config.zero.idle is not None and _lowest_minimum(config) == 0
+        )
+        is_kept_alive = decision.reason == "KeepAlive" and decision.replicas <= 1
+        steady_reasons = ("Idle", "FixedCount", "MinReplicas", other_writers.UNMANAGED)
+        is_steady = (decision.reason in steady_reasons or is_kept_alive) and not may_go_to_zero
         return not is_steady or now - state.decided >= self._settings.idle_seconds
 
-    def _pause(self) -> float:
+    def _interval(self) -> float:
+        """Return the seconds between the starts of two ticks."""
         for state in self._states.values():
             idle = state.config.zero.idle
             if idle is not None and idle < QUICK_BELOW and state.decision and state.decision.replicas:
@@ -174,7 +200,7 @@ class AutoscalerController:
         return TICK_SECONDS
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Size one target, and report the decision in its status."""
+        """Decide on one target, write its count, and report the decision in the Autoscaler's status."""
         autoscaler = self._autoscalers.get(*key)
         if autoscaler is None or is_deleting(autoscaler):
             if self._states.pop(key, None) is not None and self._store is not None:
@@ -184,13 +210,13 @@ class AutoscalerController:
             return await self._reconcile(key, autoscaler)
         except errors.Forbidden as error:
             await self._writer.refuse(autoscaler, "Forbidden", str(error))
-            raise  # tried again, as no watch shows a right that is given later
+            raise  # the queue tries again, as no watch shows that a right was granted
 
     async def _reconcile(self, key: Key, autoscaler: Object) -> Result | None:
         spec = autoscaler["spec"]
         try:
             config = from_spec(spec, self._settings)
-            target = await self._target(key, autoscaler)
+            target = await self._scale_target(key, autoscaler)
         except errors.Permanent as error:
             await self._writer.refuse(autoscaler, error.reason, str(error))
             return None
@@ -202,11 +228,11 @@ class AutoscalerController:
             message = f"there is no {reference.get('kind', 'Deployment')} {reference['name']}"
             await self._writer.refuse(autoscaler, "TargetNotFound", message)
             return None
-        state = self._remembered(key, autoscaler)
+        state = self._state(key, autoscaler)
         state.configure(replace(config, capacity=profiles.capacity(self._profiles, target.object)))
         self._request_backfill(key, autoscaler, target, state)
         await self._size(autoscaler, target, state)
-        return None if target.is_ours else Result(targets.READ_SECONDS)
+        return None if target.is_ours else Result(targets.READ_SECONDS)  # other targets are not watched
 
     def _request_backfill(
         self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState
@@ -220,7 +246,7 @@ class AutoscalerController:
             emit = partial(self._recorder.emit, autoscaler)
             self._backfill.request(backfill.Job(key, query, state.config, state.restore_history, emit))
 
-    async def _target(self, key: Key, autoscaler: Object) -> ScaleTarget:
+    async def _scale_target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
 
         Raises:
@@ -231,17 +257,18 @@ class AutoscalerController:
         kind = await self._targets.kind(ref.get("apiVersion", "apps/v1"), ref.get("kind", "Deployment"))
         target = Key(key.namespace, ref["name"])
         if kind is not kinds.DEPLOYMENT:
-            unwatched = await self._targets.read(kind, target, self._remembered(key, autoscaler).starts)
+            unwatched = await self._targets.read(kind, target, self._state(key, autoscaler).starts)
             return ScaleTarget(kind, unwatched.object, list(unwatched.pods.values()), is_ours=False)
         deployment = self._deployments.get(*target)
         if deployment is None:
             raise errors.NotFound(404, "NotFound", str(target))
         if names.INFERENCE_LABEL in (deployment["metadata"].get("labels") or {}):
             return ScaleTarget(kind, deployment, self._pods.by_index(_REVISION, str(target)), is_ours=True)
-        unwatched = await self._targets.read(kind, target, self._remembered(key, autoscaler).starts)
+        unwatched = await self._targets.read(kind, target, self._state(key, autoscaler).starts)
         return ScaleTarget(kind, deployment, list(unwatched.pods.values()), is_ours=False)
 
-    def _remembered(self, key: Key, autoscaler: Object) -> TargetState:
+    def _state(self, key: Key, autoscaler: Object) -> TargetState:
+        """Return the state of an Autoscaler; a new one begins with the stored state of an earlier process."""
         state, uid = self._states.get(key), str(autoscaler["metadata"]["uid"])
         if state is None or state.uid != uid:
             saved = self._store.read(key, uid) if self._store is not None else None
@@ -252,7 +279,8 @@ class AutoscalerController:
         return state
 
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
-        now, moment = clock.now().timestamp(), clock.monotonic()
+        """Decide on the count, write it if it differs from the desired one, and report it."""
+        now, moment = clock.now().timestamp(), clock.monotonic()  # seconds of Unix time; monotonic seconds
         key = Key.of(autoscaler)
         desired = observed_count.desired_count(state, target.object, self._kube.field_manager, moment)
         counts = target.object.get("status") or {}
@@ -278,20 +306,20 @@ class AutoscalerController:
                 held = self._readings.held(autoscaler)
                 await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
-                state.refused = min(state.refused, moment)
+                state.refused = min(state.refused, moment)  # the first of consecutive refusals
                 if moment - state.refused >= other_writers.REFUSED_SECONDS:
                     active = other_writers.refused(decision.replicas, error)
                     await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
                 raise
         state.refused = math.inf
         if decision.replicas == desired and not counts:
-            return  # replicas are not counted yet; the count of a watch event starts this again
+            return  # the target's status has no counts yet; with them the watch queues the target again
         await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
 
     async def _active(
         self, autoscaler: Object, target: ScaleTarget, state: TargetState, moment: float
     ) -> Condition:
-        """Return the condition `ScalingActive`: whether the count is this controller's own."""
+        """Return the condition `ScalingActive`: whether this controller writes the count, or why not."""
         key = Key.of(autoscaler)
         return other_writers.condition(
             state.config.prediction,
@@ -303,9 +331,9 @@ class AutoscalerController:
         )
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
-        """Keep the target for the ticks, and reconcile after a change of spec or of held requests.
+        """Record the target for the ticks, and reconcile after a change of the spec or of `status.demand`.
 
-        This controller itself writes the rest of the status.
+        This controller writes the other fields of the status itself.
         """
         key = Key.of(after or before or {})
         if after is None:
@@ -321,10 +349,9 @@ class AutoscalerController:
         else:
             self._to_zero.discard(key)
         if before is not None and after is not None:
-            same = before["metadata"].get("generation") == after["metadata"].get("generation")
-            waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]
-            gone = is_deleting(after)
-            if same and waits[0] == waits[1] and not gone:
+            has_same_spec = before["metadata"].get("generation") == after["metadata"].get("generation")
+            old_demand, demand = ((obj.get("status") or {}).get("demand") for obj in (before, after))
+            if has_same_spec and demand == old_demand and not is_deleting(after):
                 return
         self._loop.add(key)
 
@@ -333,19 +360,21 @@ class AutoscalerController:
             self._loop.add(Key.of(autoscaler))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        """Record the progress of a start; the next tick decides after its end."""
         now = clock.now().timestamp()
-        for revision in _revision(after or before or {}):
+        for revision in _revision_of(after or before or {}):
             for autoscaler in self._autoscalers.by_index(_TARGET, revision):
                 state = self._states.get(Key.of(autoscaler))
                 if state is not None:
                     state.starts.seen(before, after, now)
 
 
-def _target(autoscaler: Object) -> Iterable[str]:
+def _target_of(autoscaler: Object) -> Iterable[str]:
     return [str(Key(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"]))]
 
 
-def _revision(pod: Object) -> Iterable[str]:
+def _revision_of(pod: Object) -> Iterable[str]:
+    """Return the key of the Deployment of a revision, which has the revision's name."""
     name = (pod["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
     return [str(Key(pod["metadata"]["namespace"], name))] if name else []
 
@@ -358,7 +387,8 @@ def _has_latency(autoscaler: Object) -> bool:
     return any(metric.get("type") == "Latency" for metric in autoscaler["spec"].get("metrics") or ())
 
 
-def _least(config: PolicyConfig) -> int:
+def _lowest_minimum(config: PolicyConfig) -> int:
+    """Return the lowest minimum of replicas that the spec or a schedule sets."""
     return min([config.min_replicas, *(s.minimum for s in config.schedules if s.minimum is not None)])
 
 
@@ -372,7 +402,7 @@ async def prepared(
     host: str = PagesSettings.host,
     hold_seconds: float = ActivatorSettings.deadline_seconds,
 ) -> AsyncIterator[AutoscalerController]:
-    """Give a controller with a client of its own; it runs once `watches` do."""
+    """Yield a controller with a client of its own, and serve its metrics page; it needs running `watches`."""
     async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
         gateways, renewals = watches.of(kinds.LEASE, namespace=settings.lease_namespace), leases.Renewals()
 

@@ -17,20 +17,20 @@ class Quantity(NamedTuple):
         return {**handler(source), "ge": self.least, "le": self.most}
 
 
-_SECONDS = 1e8
+_MOST_SECONDS = 1e8
 """Three years: a longer time is a mistake."""
-_COUNT = 1_000_000_000
+_MOST_COUNT = 1_000_000_000
 
 Port = Annotated[int, Quantity("TCP port", 0, 65535)]
-Seconds = Annotated[float, Quantity("seconds", 0, _SECONDS)]
-WholeSeconds = Annotated[int, Quantity("seconds", 0, _SECONDS)]
-Interval = Annotated[float, Quantity("seconds", 0.001, _SECONDS)]
+Seconds = Annotated[float, Quantity("seconds", 0, _MOST_SECONDS)]
+WholeSeconds = Annotated[int, Quantity("seconds", 0, _MOST_SECONDS)]
+Interval = Annotated[float, Quantity("seconds", 0.001, _MOST_SECONDS)]
 """Seconds between two repetitions of something: never 0, which would repeat it without a pause."""
 LeaseSeconds = Annotated[int, Quantity("seconds", 1, 86_400)]
 Days = Annotated[int, Quantity("days", 1, 36_500)]
 Bytes = Annotated[int, Quantity("bytes", 1, 2**53)]
-Count = Annotated[int, Quantity("count", 1, _COUNT)]
-CountOrZero = Annotated[int, Quantity("count", 0, _COUNT)]
+Count = Annotated[int, Quantity("count", 1, _MOST_COUNT)]
+CountOrZero = Annotated[int, Quantity("count", 0, _MOST_COUNT)]
 Pids = Annotated[int, Quantity("processes and threads", 0, 2**22)]
 """At most the kernel's largest pid_max."""
 Share = Annotated[float, Quantity("share of 1", 0, 1)]

@@ -1,4 +1,6 @@
-"""Scheduled bounds. Pure, except that `zoneinfo` reads each time zone once."""
+"""Schedules, which replace the bounds of a target's replicas for a time. Pure, except that `zoneinfo` reads
+each time zone once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from autoscaler.policy.cron import Cron
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Bounds from each start until the next end, or for a duration."""
+    """Bounds that hold from each `start` until the next `end`, or for `duration`."""
 
     name: str
     start: Cron
@@ -19,8 +21,9 @@ class Schedule:
     duration: float | None = None
     """Seconds; either `duration` or `end` is set."""
     minimum: int | None = None
-    """Replicas; None: as outside the schedule."""
+    """Replicas; None: the schedule leaves the minimum as it is."""
     maximum: int | None = None
+    """Replicas; None: the schedule leaves the maximum as it is."""
 
     def is_active(self, now: float) -> bool:
         """Whether the bounds hold at `now`, in Unix seconds."""
@@ -39,7 +42,7 @@ class Bounds(NamedTuple):
     least: int
     most: int
     schedule: str
-    """Names of the schedules that set them; empty: the spec sets both."""
+    """Names of the schedules that set `least` or `most`; empty: the spec sets both."""
 
 
 def bounds_at(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float) -> Bounds:
@@ -61,9 +64,5 @@ def bounds_at(schedules: Sequence[Schedule], minimum: int, maximum: int, now: fl
     least = max((s.minimum for s in active if s.minimum is not None), default=minimum)
     most = max((s.maximum for s in active if s.maximum is not None), default=maximum)
     most = max(most, least)
-    names = [
-        s.name
-        for s in active
-        if (s.minimum == least and s.minimum is not None) or (s.maximum == most and s.maximum is not None)
-    ]
+    names = [s.name for s in active if s.minimum == least or s.maximum == most]
     return Bounds(least, most, ", ".join(sorted(names)))

@@ -22,7 +22,8 @@ from serving.system.network import addresses, http_reading, replica_connections
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 10.0
-"""Seconds between readings: kubelets refresh every 10 to 15 s, and an engine's page has a thousand lines."""
+"""Least seconds between readings: kubelets refresh their figures every 10 to 15 s, and an engine's page has a
+thousand lines."""
 TIMEOUT_SECONDS = 3.0
 """Timeout of a replica's page."""
 PAGE_BYTES = 2 * 1024 * 1024
@@ -38,6 +39,7 @@ QUERIES_AT_ONCE = 32
 PROMPT_LENGTH = 500.0
 """Assumed tokens of a waiting request, where the engine counts only requests: a short document."""
 TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})
+"""Types of the metrics (`spec.metrics[].type`) that this module reads."""
 TOKEN_TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond"})
 """Types that are read from replicas' pages only where no gateway counts the tokens."""
 _METRICS_PORT = "prometheus.io/port"
@@ -54,13 +56,19 @@ class Request:
 
 
 @dataclass(slots=True)
-class _Known:
+class _LastReading:
+    """The last reading of one target."""
+
     values: dict[str, float] = field(default_factory=dict)
+    """By metric name; a metric without a value is absent."""
     health: list[Health] = field(default_factory=list)
-    read: float = 0.0
-    tokens: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By Pod uid, the total of tokens and the time of its reading."""
-    engines: EngineLoad | None = None
+    """The health of each source."""
+    read_at: float = 0.0
+    """Monotonic seconds."""
+    token_totals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By Pod uid, the tokens since the replica started, and the monotonic seconds of the reading."""
+    engine_load: EngineLoad | None = None
+    """None where no replica has reported tokens in two consecutive readings."""
 
 
 class Gauges:
@@ -77,79 +85,82 @@ class Gauges:
         self._parser = engines.EnginePageParser(known_engines)
         self._kube = kube
         self._server = server
-        self._known: dict[Key, _Known] = {}
+        self._last: dict[Key, _LastReading] = {}
+        """By Autoscaler."""
         self._nodes: dict[str, usage.NodeUsage] = {}
         """The last reading of each node, with which its next one is compared."""
-        self._read = 0.0
-        self._session: aiohttp.ClientSession | None = None
-        """For queries."""
-        self._replicas: aiohttp.ClientSession | None = None
-        """For pages of replicas: its connections have the mark that opens a Pod's gateway port."""
+        self._read_at = 0.0
+        """Monotonic seconds of the last reading of all targets."""
+        self._query_session: aiohttp.ClientSession | None = None
+        self._replica_session: aiohttp.ClientSession | None = None
+        """Its connections have `sockets.GATEWAY_MARK`, which the gateway port of a Pod may require."""
 
     async def close(self) -> None:
         """Close the connections."""
-        for session in (self._session, self._replicas):
+        for session in (self._query_session, self._replica_session):
             if session is not None:
                 await session.close()
 
     def of(self, key: Key) -> tuple[dict[str, float], list[Health]]:
-        """Return the values of a target by metric, and the health of their sources."""
-        known = self._known.get(key)
-        if known is None:
+        """Return the values of a target by metric name, and the health of their sources."""
+        last = self._last.get(key)
+        if last is None:
             return {}, []
-        is_old = clock.monotonic() - known.read > usage.OLD_SECONDS
-        return ({} if is_old else known.values), known.health
+        is_old = clock.monotonic() - last.read_at > usage.OLD_SECONDS
+        return ({} if is_old else last.values), last.health
 
     def engine_load(self, key: Key) -> EngineLoad | None:
         """Return the token load of a target's replicas; None where no replica exports it."""
-        known = self._known.get(key)
-        if known is None or clock.monotonic() - known.read > usage.OLD_SECONDS:
+        last = self._last.get(key)
+        if last is None or clock.monotonic() - last.read_at > usage.OLD_SECONDS:
             return None
-        return known.engines
+        return last.engine_load
 
     async def read(self, requests: Mapping[Key, Request]) -> None:
         """Read the metrics of all targets, unless the last reading is less than `PAUSE_SECONDS` old."""
         now = clock.monotonic()
-        self._known = {key: known for key, known in self._known.items() if key in requests}
-        if not requests or now - self._read < PAUSE_SECONDS:
+        self._last = {key: last for key, last in self._last.items() if key in requests}
+        if not requests or now - self._read_at < PAUSE_SECONDS:
             return
-        self._read = now
-        if self._session is None:
+        self._read_at = now
+        if self._query_session is None:
             # Without a common limit: servers that do not answer would take the connections of the others.
             queries = aiohttp.TCPConnector(limit=0, limit_per_host=QUERIES_AT_ONCE)
-            self._session = http_reading.session(connector=queries)
-        if self._replicas is None:
+            self._query_session = http_reading.session(connector=queries)
+        if self._replica_session is None:
             connector = aiohttp.TCPConnector(socket_factory=replica_connections.new_socket)
-            self._replicas = http_reading.session(connector=connector)
-        nodes = asyncio.create_task(self._usage(requests))
-        targets = (self._target(key, request, nodes) for key, request in requests.items())
+            self._replica_session = http_reading.session(connector=connector)
+        nodes = asyncio.create_task(self._read_nodes(requests))
+        targets = (self._read_target(key, request, nodes) for key, request in requests.items())
         for result in await asyncio.gather(nodes, *targets, return_exceptions=True):
             if isinstance(result, Exception):  # a malformed Pod of one target must not stop the others
                 log.error("the metrics of a target were not read", exc_info=result)
 
-    async def _target(
+    async def _read_target(
         self, key: Key, request: Request, nodes: Awaitable[Mapping[str, usage.NodeUsage]]
     ) -> None:
-        known = self._known.setdefault(key, _Known())
+        """Read the metrics of one target; `nodes` gives the usage of all nodes by name."""
+        last = self._last.setdefault(key, _LastReading())
         failures: dict[str, str] = {}
-        waiting: float | None = None
-        load: EngineLoad | None = None
+        waiting_tokens: float | None = None
+        engine_load: EngineLoad | None = None
         if TOKEN_TYPES & {metric.type for metric in request.metrics}:
-            waiting, load = await self._tokens(known, request.pods)
+            waiting_tokens, engine_load = await self._read_tokens(last, request.pods)
         metrics = [metric for metric in request.metrics if metric.type in _SOURCES]
-        reads = (self._value(metric, request.pods, nodes, (waiting, load)) for metric in metrics)
-        read = await asyncio.gather(*map(_or_unavailable, reads))
+        tokens = (waiting_tokens, engine_load)
+        reads = (self._value(metric, request.pods, nodes, tokens) for metric in metrics)
+        results = await asyncio.gather(*map(_or_unavailable, reads))
         values: dict[str, float] = {}
-        for metric, value in zip(metrics, read, strict=True):
+        for metric, value in zip(metrics, results, strict=True):
             source = _SOURCES[metric.type]
             failures.setdefault(source, "")
             if isinstance(value, errors.Unavailable):
                 failures[source] = failures[source] or str(value)
             else:
                 values[metric.name] = value
-        # At once: decisions are made meanwhile, on the values of the last reading.
-        known.values, known.engines, known.read = values, load, clock.monotonic()
-        known.health = [Health(source, not message, message) for source, message in sorted(failures.items())]
+        # All together: a decision during the reads must see the values of one reading.
+        last.values, last.engine_load, last.read_at = values, engine_load, clock.monotonic()
+        last.health = [Health(source, not message, message) for source, message in sorted(failures.items())]
 
     async def _value(
         self,
@@ -160,14 +171,20 @@ class Gauges:
     ) -> float:
         """Return the value of a metric.
 
+        Args:
+            metric: of one of the types in `TYPES`.
+            pods: of the target.
+            nodes: gives the usage of all nodes by name.
+            tokens: the result of `_read_tokens`.
+
         Raises:
-            errors.Unavailable: it has none.
+            errors.Unavailable: the metric has no value.
         """
         if metric.type == "PromQL":
             server = metric.server or self._server
-            if not server or self._session is None:
+            if not server or self._query_session is None:
                 raise errors.Unavailable("no serverAddress is set, and no default Prometheus is configured")
-            return await prometheus.query_instant(self._session, server, metric.query)
+            return await prometheus.query_instant(self._query_session, server, metric.query)
         if metric.type == "Utilization":
             share = usage.share(metric.resource, pods, await nodes)
             if share is None:
@@ -175,44 +192,51 @@ class Gauges:
                     f"no node reports the {metric.resource} usage of a replica with a limit"
                 )
             return share
-        waiting, engine = tokens
+        waiting_tokens, engine_load = tokens
         if metric.type == "TokenQueueDepth":
-            if waiting is None:
+            if waiting_tokens is None:
                 raise errors.Unavailable("no replica's metrics page has waiting requests or tokens")
-            return waiting
-        if engine is None:
+            return waiting_tokens
+        if engine_load is None:
             raise errors.Unavailable("no replica's metrics page has had token counters for two readings")
-        return engine.tokens
+        return engine_load.tokens
 
-    async def _tokens(self, known: _Known, pods: Sequence[Object]) -> tuple[float | None, EngineLoad | None]:
-        """Return the waiting tokens and the token load of the replicas; None for what no page has."""
-        pages = await asyncio.gather(*(self._page(pod) for pod in pods))
+    async def _read_tokens(
+        self, last: _LastReading, pods: Sequence[Object]
+    ) -> tuple[float | None, EngineLoad | None]:
+        """Return the waiting tokens and the token load of the replicas, each None where no page has it."""
+        pages = await asyncio.gather(*(self._read_replica(pod) for pod in pods))
         now = clock.monotonic()
         read = {
             str(pod["metadata"]["uid"]): page
             for pod, page in zip(pods, pages, strict=True)
             if page is not None
         }
-        queued = [engines.waiting_tokens(page, PROMPT_LENGTH) for page in read.values()]
-        waiting = [tokens for tokens in queued if tokens is not None]
-        before, known.tokens = (
-            known.tokens,
+        by_replica = [engines.waiting_tokens(page, PROMPT_LENGTH) for page in read.values()]
+        waiting_tokens = [tokens for tokens in by_replica if tokens is not None]
+        before, last.token_totals = (
+            last.token_totals,
             {uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None},
         )
         rates = [
             max(total - before[uid][0], 0.0) / (now - before[uid][1])
-            for uid, (total, _) in known.tokens.items()
+            for uid, (total, _) in last.token_totals.items()
             if uid in before and now > before[uid][1]
         ]
         load = EngineLoad(
-            sum(rates),
-            len(rates),
-            sum(page.waiting or 0.0 for page in read.values()),
-            min(max((page.cache or 0.0 for page in read.values()), default=0.0), 1.0),
+            tokens=sum(rates),
+            replicas=len(rates),
+            waiting=sum(page.waiting or 0.0 for page in read.values()),
+            cache=min(max((page.cache or 0.0 for page in read.values()), default=0.0), 1.0),
         )
-        return sum(waiting) if waiting else None, load if rates else None
+        return sum(waiting_tokens) if waiting_tokens else None, load if rates else None
 
-    async def _page(self, pod: Object) -> engines.EngineReading | None:
+    async def _read_replica(self, pod: Object) -> engines.EngineReading | None:
+        """Return the content of a replica's metrics page; None without an answer.
+
+        The page is at the annotations `prometheus.io/port` and `prometheus.io/path`, else at `/metrics` of
+        the first containerPort.
+        """
         address = (pod.get("status") or {}).get("podIP")
         annotations = pod["metadata"].get("annotations") or {}
         ports = [
@@ -222,17 +246,21 @@ class Gauges:
         path = str(annotations.get(_METRICS_PATH, "/metrics"))
         # `80@other.host` is no port, and would lead to another host.
         is_port = port.isdecimal() and len(port) <= _PORT_DIGITS
-        if not address or not is_port or path[:1] != "/" or self._replicas is None:
+        if not address or not is_port or path[:1] != "/" or self._replica_session is None:
             return None
         url = f"http://{addresses.authority(address, int(port))}{path}"
         try:
-            page = await http_reading.get(self._replicas, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+            page = await http_reading.get(
+                self._replica_session, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS
+            )
         except errors.Unavailable:
             return None
         return self._parser.parse(page.text) if page.status == 200 else None
 
-    async def _usage(self, requests: Mapping[Key, Request]) -> dict[str, usage.NodeUsage]:
-        """Return the usage of every node that answers in time."""
+    async def _read_nodes(self, requests: Mapping[Key, Request]) -> dict[str, usage.NodeUsage]:
+        """Return the usage, by name, of the nodes of all targets with a metric `Utilization`, as far as they
+        answer in time.
+        """
         nodes = {
             str(pod["spec"].get("nodeName", ""))
             for request in requests.values()
@@ -240,16 +268,16 @@ class Gauges:
             for pod in request.pods
         } - {""}
         at_once = asyncio.Semaphore(NODES_AT_ONCE)
-        read = await asyncio.gather(*(self._node(node, at_once) for node in sorted(nodes)))
+        results = await asyncio.gather(*(self._read_node(node, at_once) for node in sorted(nodes)))
         readings = {
-            node: reading for node, reading in zip(sorted(nodes), read, strict=True) if reading is not None
+            node: reading for node, reading in zip(sorted(nodes), results, strict=True) if reading is not None
         }
         self._nodes = {node: self._nodes[node] for node in self._nodes.keys() & nodes} | readings
         return readings
 
-    async def _node(self, node: str, at_once: asyncio.Semaphore) -> usage.NodeUsage | None:
-        """Return the usage of a node; None where it does not answer, which `health` reports as unknown shares
-        of its replicas.
+    async def _read_node(self, node: str, at_once: asyncio.Semaphore) -> usage.NodeUsage | None:
+        """Return the usage of a node; None without an answer in time. Then its replicas have no share, and
+        `_value` raises if no other replica of a target has one.
         """
         page = bytearray()
         async with at_once:
@@ -267,6 +295,7 @@ class Gauges:
 
 
 async def _or_unavailable(value: Awaitable[float]) -> float | errors.Unavailable:
+    """Return a value, or the error in its place, so that the other metrics of the target are read."""
     try:
         return await value
     except errors.Unavailable as error:

@@ -39,15 +39,16 @@ class OptionalInformer(Informer):
         self.optional = optional
         self.obstacle = ""
         """Why there is no copy; empty until the API has answered, and while there is one."""
-        self._turn_handlers: list[Callable[[], None]] = []
+        self._availability_handlers: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
-    def on_turn(self, handler: Callable[[], None]) -> None:
-        """Call `handler()` when all objects have been listed, and at another obstacle.
+    def on_availability(self, handler: Callable[[], None]) -> None:
+        """Call `handler()` when all objects have been listed, and when the obstacle changes.
 
-        An object that is missing then has another reason to be. Must be set before `run`.
+        A missing object does not exist in the first case, and is not known in the second. Must be set before
+        `run`.
         """
-        self._turn_handlers.append(handler)
+        self._availability_handlers.append(handler)
 
     def follow(self, kind: Kind | None, group: asyncio.TaskGroup) -> None:
         """Watch the kind in the version that the API serves now; None stands for no version."""
@@ -82,10 +83,10 @@ class OptionalInformer(Informer):
         for key in list(self.items):
             self._store(key, None)
         if is_news:
-            self._turn()
+            self._call_availability_handlers()
 
-    def _turn(self) -> None:
-        for handler in self._turn_handlers:
+    def _call_availability_handlers(self) -> None:
+        for handler in self._availability_handlers:
             handler()
 
     async def _list(self) -> str:
@@ -96,7 +97,7 @@ class OptionalInformer(Informer):
         if self.obstacle:
             log.info("watch %s: listed", self.optional)
         self.obstacle = ""
-        self._turn()
+        self._call_availability_handlers()
         return version
 
     async def _watch(self, version: str) -> AsyncIterator[WatchEvent]:

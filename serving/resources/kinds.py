@@ -13,17 +13,17 @@ SEGMENT_RULE = (
     "must be one segment of a path: not empty, '.' or '..', and without '/', '\\', '%', '?', '#', white space "
     "and control characters"
 )
-_NO_SEGMENT = re.compile(r"\.{0,2}|.*[/\\%?#\s\x00-\x1f\x7f-\x9f\ud800-\udfff].*", re.DOTALL)
+_NOT_A_SEGMENT = re.compile(r"\.{0,2}|.*[/\\%?#\s\x00-\x1f\x7f-\x9f\ud800-\udfff].*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Where an object of a kind has the fields of its scale subresource; the count is `spec.replicas`."""
+    """The fields of an object that its scale subresource shows; the desired count is `spec.replicas`."""
 
     current: str = "replicas"
-    """Field of the status with the current count."""
+    """Name of the field of the status with the current count."""
     has_selector_text: bool = False
-    """Whether the selector of the Pods is the text `status.selector`, and not `spec.selector`."""
+    """Whether the selector of the Pods is the text `status.selector`, and not the object `spec.selector`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,10 @@ class Kind:
     kind: str
     plural: str
     short: tuple[str, ...] = ()
+    """Short names for commands, such as `po`."""
     namespaced: bool = True
     status: bool = True
+    """Whether the kind has a status subresource."""
     scale: Scale | None = None
     """None for a kind without a scale subresource."""
     categories: tuple[str, ...] = ()
@@ -61,7 +63,7 @@ class Kind:
         """URL path of the collection, or of one object. `namespace=None` is all namespaces.
 
         Raises:
-            errors.Invalid: a part would make it the path of another object.
+            errors.Invalid: a part breaks `SEGMENT_RULE`, and would make the path that of another object.
         """
         parts = [self.prefix]
         if self.namespaced and namespace is not None:
@@ -75,24 +77,25 @@ class Kind:
 
 
 def check_path(path: str) -> None:
-    """Check a path that was composed of names, which HTTP clients normalise: `..` names another object.
+    """Check a path that was composed of names: HTTP clients resolve `..` to the path of another object.
 
     Raises:
-        errors.Invalid: the path has a segment that is none.
+        errors.Invalid: a segment of the path breaks `SEGMENT_RULE`.
     """
     for segment in path.removeprefix("/").removesuffix("/").split("/"):
         _segment(segment, "path", path)
 
 
 def _segment(text: str, field: str, label: str) -> str:
-    if _NO_SEGMENT.fullmatch(text):
+    """Return a segment of a path as it is, if it keeps `SEGMENT_RULE`."""
+    if _NOT_A_SEGMENT.fullmatch(text):
         message = f"Invalid value: {text!r}: {SEGMENT_RULE}"
         cause = errors.Cause(field, message)
         raise errors.Invalid(422, "Invalid", f"{label!r} is invalid: {field}: {message}", (cause,))
     return text
 
 
-# As on Kubernetes, `all` is what runs, without what holds data: `kubectl delete all --all` deletes no model.
+# As on Kubernetes, the category `all` lacks kinds that hold data: `kubectl delete all --all` spares models.
 MODEL = Kind(GROUP, VERSION, "Model", "models", ("mo",), categories=("slipway",))
 MODEL_VERSION = Kind(GROUP, VERSION, "ModelVersion", "modelversions", ("mv",), categories=("slipway",))
 INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("all", "slipway"))
@@ -176,11 +179,11 @@ def of(api_version: str, kind: str) -> Kind | None:
 
 @dataclass(frozen=True)
 class OptionalKind:
-    """A kind of another project, with namespaces, of which a cluster has one of these versions or none."""
+    """A namespaced kind of another project, which a cluster serves in one of `versions`, or not at all."""
 
     group: str
     versions: tuple[str, ...]
-    """Those with which its reader can work, the preferred one first."""
+    """Versions that the readers of its objects support, the preferred one first."""
     kind: str
     plural: str
 
@@ -188,7 +191,7 @@ class OptionalKind:
         return f"{self.plural}.{self.group}"
 
     def at(self, version: str) -> Kind:
-        """Return the kind in one version; always the same object."""
+        """Return the kind in one version; always the same object, as kinds are compared by identity."""
         return _at(self, version)
 
 

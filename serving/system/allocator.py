@@ -1,4 +1,4 @@
-"""The C library's allocator of memory: what a process gives back to the machine."""
+"""The allocator of the C library, glibc's malloc: which freed memory a process returns to the machine."""
 
 import contextlib
 import ctypes
@@ -10,11 +10,11 @@ _LARGE_BYTES = 128 * 1024
 
 
 def return_large_blocks() -> None:
-    """Return every freed block of 128 KiB or more to the machine, mallopt(3).
+    """Return every freed block of 128 KiB or more to the machine, mallopt(3); without glibc do nothing.
 
-    By default glibc raises that size to the largest block that was freed. A process that has sent large
-    objects to many clients then keeps their memory in fragments: 100 watchers that did not read cost the API
-    server 260 MB more after each 40 objects of 0.9 MB. Does nothing with another C library than glibc.
+    By default glibc raises the threshold to the size of the largest freed block. Then a process that has sent
+    large objects to many clients keeps their memory in fragments: 100 watchers that did not read cost the API
+    server 260 MB more after each 40 objects of 0.9 MB.
     """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

@@ -5,7 +5,7 @@ only sorts, filters and shows tips.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from serving.pages import documents, figures
@@ -21,7 +21,7 @@ _TEMPLATES: Final = documents.environment("tuner.report", "page_files")
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """Return the page.
+    """Return the HTML page, in which the report itself is embedded as JSON.
 
     Args:
         report: the report of `content.of`, or parsed from its JSON.
@@ -44,15 +44,15 @@ def render(report: Mapping[str, Any]) -> str:
         shares=surfaces.shares(parsed),
         curves=[surfaces.curve(parsed, curve) for curve in parsed.model.curves] if parsed.model else [],
         surfaces=_surfaces(parsed),
-        around=_around(parsed),
+        around=_spec_of_slices(parsed),
         trials=trial_table(parsed),
         figures=figures,
         phrases=phrases,
     )
 
 
-def _around(report: Report) -> str:
-    """Return the spec that slices and surfaces pass through."""
+def _spec_of_slices(report: Report) -> str:
+    """Return the spec whose values the slices and surfaces of the model hold for the parameters not shown."""
     if report.model is None:
         return ""
     axes = report.question.axes
@@ -66,20 +66,25 @@ def _around(report: Report) -> str:
 
 
 def _chips(report: Report) -> list[tuple[str, str]]:
+    """Return the settings of the recommended spec: name and value."""
     choice = report.answer.choice
     return [(setting.name, setting.value) for setting in choice.settings] if choice else []
 
 
 def _facts(report: Report) -> list[tuple[str, str, str]]:
-    """Return the key figures: name, value and a remark."""
+    """Return the key figures of the recommended spec: name, value and a note."""
     choice = report.answer.choice
     if choice is None:
         return []
-    shown = measure.of(report.question)
+    objective = measure.of(report.question)
     facts: list[tuple[str, str, str]] = []
-    if choice.objective is not None and (estimate := shown.estimate(choice.objective)) is not None:
+    if choice.objective is not None and (estimate := objective.estimate(choice.objective)) is not None:
         facts.append(
-            (shown.label, shown.write(estimate.value), _span(estimate.low, estimate.high, shown.write))
+            (
+                objective.label,
+                objective.write(estimate.value),
+                _range(estimate.low, estimate.high, objective.write),
+            )
         )
     for check in choice.checks:
         bound = report.question.constraints[check.constraint]
@@ -88,32 +93,38 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     if choice.throughput is not None:
         rate = choice.throughput
         facts.append(
-            ("requests per second", figures.number(rate.value), _span(rate.low, rate.high, figures.number))
+            ("requests per second", figures.number(rate.value), _range(rate.low, rate.high, figures.number))
         )
     if choice.cost_per_hour is not None:
-        facts.append(("cost per hour of a replica", figures.number(choice.cost_per_hour), _today(report)))
+        facts.append(
+            ("cost per hour of a replica", figures.number(choice.cost_per_hour), _current_cost(report))
+        )
     return facts
 
 
-def _span(low: float, high: float, write: Any) -> str:
+def _range(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Return an interval as a note; empty if the texts of both ends are equal."""
     if math.isinf(high):
         return f"{write(low)} or more"
     return f"{write(low)} to {write(high)}" if write(low) != write(high) else ""
 
 
-def _today(report: Report) -> str:
+def _current_cost(report: Report) -> str:
+    """Return the cost per hour of the current spec as a note; empty if the cost is unknown."""
     current = report.answer.current
     cost = current.cost_per_hour if current else report.answer.current_cost_per_hour
     return f"today {figures.number(cost)}" if cost else ""
 
 
 def _evidence(report: Report) -> list[Plot]:
+    """Return the plots of measurements: Pareto fronts and the load curve."""
     plots = [pareto.front(report, front) for front in report.fronts]
     load = load_curve.load(report)
     return [*plots, load] if load else plots
 
 
 def _changes(report: Report) -> list[Plot]:
+    """Return the plots of bounds and prices at which another spec would be recommended."""
     return [
         *(thresholds.bound(report, change) for change in report.bounds if len(change.segments) > 1),
         *(thresholds.price(report, change) for change in report.prices if len(change.segments) > 1),
@@ -121,19 +132,19 @@ def _changes(report: Report) -> list[Plot]:
 
 
 def _surfaces(report: Report) -> list[tuple[str, Plot]]:
+    """Return the plot of each pair of parameters, with the pair's name."""
     axes = report.question.axes
-    shown = report.model.surfaces if report.model else []
     return [
         (f"{axes[surface.x].name} and {axes[surface.y].name}", surfaces.surface(report, surface))
-        for surface in shown
+        for surface in (report.model.surfaces if report.model else [])
     ]
 
 
 def trial_table(report: Report) -> dict[str, Any]:
-    """Return columns and rows of the table of trials; each cell has its text and its sort key."""
-    shown = measure.of(report.question)
+    """Return `columns` and `rows` of the table of trials; a row is that of `_trial_row`."""
+    objective = measure.of(report.question)
     bounds = report.question.constraints
-    columns = ["trial", *(axis.name for axis in report.question.axes), shown.label]
+    columns = ["trial", *(axis.name for axis in report.question.axes), objective.label]
     columns += [
         *(notation.metric(bound) for bound in bounds),
         "requests per second",
@@ -141,20 +152,21 @@ def trial_table(report: Report) -> dict[str, Any]:
         "outcome",
         "duration",
     ]
-    return {"columns": columns, "rows": [_trial(report, row, shown) for row in report.trials]}
+    return {"columns": columns, "rows": [_trial_row(report, row, objective) for row in report.trials]}
 
 
-def _trial(report: Report, row: TrialRow, shown: measure.ObjectiveMeasure) -> dict[str, Any]:
+def _trial_row(report: Report, row: TrialRow, objective: measure.ObjectiveMeasure) -> dict[str, Any]:
+    """Return a trial with its `cells`, each a text and a sort key, and the rows of its `windows`."""
     values = {(setting.category, setting.name): setting.value for setting in row.settings}
     cells: list[tuple[str, float | str]] = [(str(row.number), row.number)]
     for axis in report.question.axes:
         value = values.get((axis.category, axis.name), "")
         cells.append((value, axis.values.index(value) if value in axis.values else -1))
-    estimate = shown.estimate(row.objective) if row.objective else None
+    estimate = objective.estimate(row.objective) if row.objective else None
     cells.append(
-        (notation.interval(estimate, shown.write), estimate.value) if estimate else (figures.DASH, "")
+        (notation.interval(estimate, objective.write), estimate.value) if estimate else (figures.DASH, "")
     )
-    cells += [_checked(row, i, report) for i in range(len(report.question.constraints))]
+    cells += [_constraint_cell(row, bound) for bound in report.question.constraints]
     rate = row.result.throughput if row.result else None
     cells.append((figures.number(rate.value), rate.value) if rate else (figures.DASH, ""))
     cells.append((figures.number(row.cost_per_hour), row.cost_per_hour))
@@ -166,12 +178,12 @@ def _trial(report: Report, row: TrialRow, shown: measure.ObjectiveMeasure) -> di
         "cells": cells,
         "css": css,
         "purpose": phrases.purpose(row),
-        "windows": _windows(report, row),
+        "windows": _window_rows(report, row),
     }
 
 
-def _checked(row: TrialRow, constraint: int, report: Report) -> tuple[str, float | str]:
-    bound = report.question.constraints[constraint]
+def _constraint_cell(row: TrialRow, bound: notation.ConstrainedMetric) -> tuple[str, float | str]:
+    """Return the measured value of a constraint's metric as a cell."""
     if row.result is None:
         return figures.DASH, ""
     if bound.metric == "errorRate":
@@ -182,8 +194,8 @@ def _checked(row: TrialRow, constraint: int, report: Report) -> tuple[str, float
     return figures.DASH, ""
 
 
-def _windows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
-    """Return the rows of a trial's windows."""
+def _window_rows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
+    """Return a row of texts for each window of a trial, in the order of the columns in `page.html`."""
     return [
         (
             phrases.level(report.question, window.level),

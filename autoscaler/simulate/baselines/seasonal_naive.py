@@ -2,7 +2,7 @@
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.last_value import DELAY, Level
+from autoscaler.simulate.baselines.last_value import READING_DELAY, RateEstimate
 from autoscaler.simulate.baselines.measures import Startups, within_bounds
 from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
 from autoscaler.simulate.baselines.sizing import TICK, Sizing
@@ -20,7 +20,7 @@ class SeasonalNaive:
     def __init__(self, inputs: PolicyInputs) -> None:
         self._inputs = inputs
         self._minutes = Minutes(inputs.history, DAYS)
-        self._level = Level()
+        self._rate_estimate = RateEstimate()
         self._sizing = Sizing(inputs)
         self._startups = Startups()
 
@@ -29,10 +29,10 @@ class SeasonalNaive:
         self._startups.see(observation.replicas)
         if observation.load is not None:
             self._minutes.see(observation.load)
-            self._level.see(observation.load)
+            self._rate_estimate.see(observation.load)
         yesterday = observation.now - DAY_MINUTES * MINUTE
-        rate = self._minutes.most(yesterday, yesterday + self._startups.seconds + DELAY)
+        rate = self._minutes.most(yesterday, yesterday + self._startups.seconds + READING_DELAY)
         reason = "Yesterday"
         if rate is None:
-            rate, reason = self._level.value, "LastValue"
+            rate, reason = self._rate_estimate.value, "LastValue"
         return within_bounds(self._inputs, self._sizing.replicas(observation, rate), reason, work=rate)

@@ -1,4 +1,6 @@
-"""Recorded load by its columns: requests, counts or rates of even bins, clients with laws. Pure."""
+"""Parses recorded load, a CSV table. Its columns decide the form: single requests, counts or rates of bins of
+equal length, or rates of clients. Pure.
+"""
 
 import csv
 import datetime as dt
@@ -38,7 +40,7 @@ TIMES: Mapping[str, float] = (
     | dict.fromkeys(MILLISECONDS, 1e-3)
     | {"minute": 60.0, "minutes": 60.0, "hour": 3600.0}
 )
-"""Columns of times, and their unit in seconds if they are numbers."""
+"""Names of the column of times, and the seconds of its unit; texts with `:`, `-` or `/` are ISO times."""
 COUNTS = (
     "requests",
     "count",
@@ -73,12 +75,13 @@ EXECUTIONS = ("exec_time_s", "execution_time_s", "gpu_seconds", "service_time_s"
 
 FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
 """Unix seconds of a Monday's midnight, at which traces that count from 0 begin."""
-YEAR = 366 * 86_400
-"""Seconds below which numbers count from the start of a trace; others are Unix time."""
-LARGEST = 1e11
-"""Unix times above it are in milliseconds."""
-SPARSE = 0.2
-"""Largest share of absent bins that are lost data; of more, absent bins had no requests."""
+MOST_RELATIVE_SECONDS = 366 * 86_400
+"""Numbers above it are Unix times; others count from the start of the trace. A trace has at most a year."""
+MOST_UNIX_SECONDS = 1e11
+"""Larger Unix times are in milliseconds, also in a column of seconds: in seconds it is the year 5138."""
+MOST_LOST_SHARE = 0.2
+"""At most this share of absent bins is lost data, to be interpolated. With more of them, the recording omits
+bins without requests."""
 
 
 class Unreadable(ValueError):
@@ -87,32 +90,35 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A client's arrivals in one window."""
+    """The distribution of a client's arrivals in one window."""
 
     start: float
     """Seconds from the start of the trace."""
     seconds: float
+    """Length of the window."""
     rate: float
     """Requests per second."""
     family: str
-    """Law of the times between arrivals: G gamma, W Weibull."""
+    """Distribution of the times between arrivals: G gamma, W Weibull."""
     shape: float
+    """Shape parameter of the distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """Single requests, in order."""
+    """Single requests, in order of arrival."""
 
     name: str
     start: float
-    """Unix seconds to which times count."""
+    """Unix seconds of the first request."""
     times: Floats
+    """Arrival of each request, in seconds from `start`."""
     inputs: Floats | None = None
-    """Tokens."""
+    """Input tokens of each request."""
     outputs: Floats | None = None
-    """Tokens."""
+    """Output tokens of each request."""
     execution: Floats | None = None
-    """GPU seconds."""
+    """GPU seconds of each request."""
 
     @property
     def seconds(self) -> float:
@@ -121,13 +127,13 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True)
 class BinTrace:
-    """Rates of even bins."""
+    """Rates of bins of equal length."""
 
     name: str
     start: float
     """Unix seconds of the first bin's start."""
     step: float
-    """Seconds of a bin."""
+    """Length of a bin, in seconds."""
     rates: Floats
     """Requests per second."""
 
@@ -138,13 +144,15 @@ class BinTrace:
 
 @dataclass(frozen=True, slots=True)
 class ClientTrace:
-    """One service for each client; a client's absent windows had no requests."""
+    """The windows of each client; in an absent window the client sent no requests."""
 
     name: str
     start: float
     """Unix seconds."""
     seconds: float
+    """Length of the trace, up to the end of the last window."""
     clients: Mapping[str, tuple[Law, ...]]
+    """By name of the client, its windows in order of time."""
 
 
 Trace = RequestTrace | BinTrace | ClientTrace
@@ -153,12 +161,15 @@ Trace = RequestTrace | BinTrace | ClientTrace
 def parse(name: str, text: str) -> Trace:
     """Return the trace of a table with a header.
 
+    A table with clients and rates is a `ClientTrace`; one with rates or counts is a `BinTrace`, unless it has
+    tokens or execution times beside the counts. Any other is a `RequestTrace`.
+
     Args:
         name: of the file, for errors only.
         text: comma-separated values.
 
     Raises:
-        Unreadable: no such columns or values.
+        Unreadable: a column is missing, or a value is invalid.
     """
     table = _Table.of(name, text)
     client = table.column(CLIENTS)
@@ -217,7 +228,7 @@ class _Table:
         return values
 
     def times(self) -> tuple[float, Floats]:
-        """Return the Unix time to which times count, and the seconds of each row."""
+        """Return the Unix seconds of the trace's start, and the time of each row in seconds from there."""
         column = self.column(tuple(TIMES))
         if column is None:
             raise Unreadable(
@@ -225,16 +236,16 @@ class _Table:
                 f"known are {', '.join(TIMES)}"
             )
         first = self.texts(column)[0].strip()
-        if any(mark in first for mark in ":-/"):
+        if any(mark in first for mark in ":-/"):  # an ISO time
             moments = np.array(
                 [self._moment(text, column, row) for row, text in enumerate(self.texts(column), 2)]
             )
             start = float(moments.min())
             return start, moments - start
         values = self.numbers(column) * TIMES[self.columns[column]]
-        if values.max() > LARGEST:
+        if values.max() > MOST_UNIX_SECONDS:
             values = values / 1000
-        if values.min() > YEAR:
+        if values.min() > MOST_RELATIVE_SECONDS:
             return float(values.min()), values - values.min()
         return FIRST_DAY, values
 
@@ -276,25 +287,27 @@ def _bins(table: _Table, column: int, *, counts: bool) -> BinTrace:
     order = np.argsort(times, kind="stable")
     times, values = times[order], values[order]
     step = _step(table.name, times)
-    at = np.round((times - times[0]) / step).astype(np.int64)
-    bins = int(at[-1]) + 1
-    rows = np.bincount(at, minlength=bins)
-    total: Floats = np.bincount(at, weights=values, minlength=bins).astype(np.float64)
-    if not counts:
-        total /= np.maximum(rows, 1)
-    absent = rows == 0
-    if 0 < absent.sum() <= SPARSE * bins:
-        total[absent] = np.interp(np.flatnonzero(absent), np.flatnonzero(~absent), total[~absent])
-    return BinTrace(table.name, start + float(times[0]), step, total / step if counts else total)
+    bin_of_row = np.round((times - times[0]) / step).astype(np.int64)
+    bins = int(bin_of_row[-1]) + 1
+    rows_of_bin = np.bincount(bin_of_row, minlength=bins)
+    by_bin: Floats = np.bincount(bin_of_row, weights=values, minlength=bins).astype(np.float64)
+    if not counts:  # of several rows in one bin, counts add up and rates are averaged
+        by_bin /= np.maximum(rows_of_bin, 1)
+    absent = rows_of_bin == 0
+    if 0 < absent.sum() <= MOST_LOST_SHARE * bins:
+        by_bin[absent] = np.interp(np.flatnonzero(absent), np.flatnonzero(~absent), by_bin[~absent])
+    return BinTrace(table.name, start + float(times[0]), step, by_bin / step if counts else by_bin)
 
 
 def _step(name: str, times: Floats) -> float:
-    """Return the spacing of bins: the most common difference, as bins without requests may be absent."""
-    apart = np.round(np.diff(times), 3)
-    distances, counts = np.unique(apart[apart > 0], return_counts=True)
-    if not len(distances):
+    """Return the length of a bin in seconds: the most common difference between ascending `times`, as bins
+    without requests may be absent.
+    """
+    differences = np.round(np.diff(times), 3)
+    lengths, counts = np.unique(differences[differences > 0], return_counts=True)
+    if not len(lengths):
         raise Unreadable(f"{name}: all rows are of the same moment; a trace needs two bins at least")
-    return float(distances[counts.argmax()])
+    return float(lengths[counts.argmax()])
 
 
 def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
@@ -308,7 +321,7 @@ def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
         else [text.strip().upper()[:1] or "G" for text in table.texts(family)]
     )
     shapes = np.ones(len(names)) if shape is None else table.numbers(shape)
-    window = _step(table.name, np.unique(times))
+    window_seconds = _step(table.name, np.unique(times))
     laws: dict[str, list[Law]] = {}
     for row in np.argsort(times, kind="stable").tolist():
         if families[row] not in {"G", "W"} or shapes[row] <= 0:
@@ -316,10 +329,10 @@ def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
                 f"{table.name}: row {row + 2}: iat_dist {families[row]!r} with iat_shape {shapes[row]:g}; "
                 "known are G (gamma) and W (Weibull), with a shape above 0"
             )
-        law = Law(float(times[row]), window, float(rates[row]), families[row], float(shapes[row]))
+        law = Law(float(times[row]), window_seconds, float(rates[row]), families[row], float(shapes[row]))
         laws.setdefault(names[row], []).append(law)
-    clients = {name: tuple(law) for name, law in laws.items()}
-    return ClientTrace(table.name, start, float(times.max()) + window, clients)
+    clients = {name: tuple(own) for name, own in laws.items()}
+    return ClientTrace(table.name, start, float(times.max()) + window_seconds, clients)
 
 
 def mean_rates(trace: ClientTrace) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""The summary of a Pod in `slipway describe pod`: the fields that its author set, and its state. Pure."""
+"""The sections Pod and Containers of `slipway describe pod`: fields of the spec and of the status. Pure."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,11 +7,11 @@ from serving.cli.objects import sections
 from serving.objects import Object
 
 _CONTAINER_FIELDS = ("image", "command", "args", "workingDir", "ports", "envFrom", "resources")
-"""Fields of a container that are shown as they are."""
+"""Fields of a container's spec that are shown unchanged."""
 
 
 def of_pod(pod: Object) -> str:
-    """Return node, phase, addresses and volumes, as YAML."""
+    """Return the fields that concern the whole Pod as YAML, without empty ones."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     fields = {
         "phase": status.get("phase"),
@@ -22,45 +22,46 @@ def of_pod(pod: Object) -> str:
         "started": status.get("startTime"),
         "restartPolicy": spec.get("restartPolicy"),
         "qosClass": status.get("qosClass"),
-        "volumes": {volume["name"]: _source(volume) for volume in spec.get("volumes") or []},
+        "volumes": {volume["name"]: _volume_source(volume) for volume in spec.get("volumes") or []},
     }
     return sections.document({key: value for key, value in fields.items() if value})
 
 
 def containers(pod: Object) -> str:
-    """Return each container as YAML: the fields that were set, its state and its restarts."""
+    """Return each container by its name, init containers first, as YAML: its spec, state and restarts."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    states = {
+    statuses = {
         entry["name"]: entry
         for key in ("initContainerStatuses", "containerStatuses")
         for entry in status.get(key) or []
     }
     shown = {
-        container["name"]: dict(_fields(container, states.get(container["name"], {})))
+        container["name"]: dict(_fields(container, statuses.get(container["name"], {})))
         for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
     }
     return sections.document(shown)
 
 
-def _fields(container: Object, state: Object) -> Iterator[tuple[str, Any]]:
+def _fields(container: Object, status: Object) -> Iterator[tuple[str, Any]]:
+    """Yield the shown fields of a container; `status` is its container status, empty before its first one."""
     for key in _CONTAINER_FIELDS:
         if container.get(key):
             yield key, container[key]
-    if variables := {entry["name"]: _value(entry) for entry in container.get("env") or []}:
+    if variables := {entry["name"]: _variable(entry) for entry in container.get("env") or []}:
         yield "env", variables
     if mounts := {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts") or []}:
         yield "mounts", mounts
-    if current := state.get("state"):
-        yield "state", _state(current)
-    if last := state.get("lastState"):
-        yield "lastState", _state(last)
-    if state:
-        yield "ready", bool(state.get("ready"))
-        yield "restarts", int(state.get("restartCount") or 0)
+    if state := status.get("state"):
+        yield "state", _state(state)
+    if last_state := status.get("lastState"):
+        yield "lastState", _state(last_state)
+    if status:
+        yield "ready", bool(status.get("ready"))
+        yield "restarts", int(status.get("restartCount") or 0)
 
 
 def _state(state: Object) -> Any:
-    """Return `{running: {startedAt: ...}}` without empty fields and identifiers."""
+    """Return a state, such as `{running: {startedAt: ...}}`, without `containerID` and empty fields."""
     return {
         name: {
             key: value for key, value in detail.items() if key != "containerID" and value not in ("", None)
@@ -69,10 +70,10 @@ def _state(state: Object) -> Any:
     }
 
 
-def _value(entry: Object) -> Any:
-    """Return the value of a variable, or where it comes from."""
+def _variable(entry: Object) -> Any:
+    """Return the value of an environment variable, or its `valueFrom`."""
     return entry["valueFrom"] if "valueFrom" in entry else entry.get("value", "")
 
 
-def _source(volume: Object) -> Any:
+def _volume_source(volume: Object) -> Object:
     return {key: value for key, value in volume.items() if key != "name"}

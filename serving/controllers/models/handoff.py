@@ -33,7 +33,7 @@ class HandoffController:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._versions, *self._jobs.always)
+        await self._loop.run(self._versions, *self._jobs.always_served)
 
     async def reconcile(self, key: JobKey) -> Result | None:
         """Do the next write for one job; the watch then wakes this again."""

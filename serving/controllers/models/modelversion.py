@@ -1,6 +1,7 @@
 """The ModelVersion controller: builds each image once, keeps it while used, and releases it on deletion.
 
-It has a queue for decisions, and others for builds and transfers, which may take hours (`build_queues`).
+One queue has the decisions, which are quick. Builds and transfers, which may take hours, have queues of their
+own (`build_queues`).
 """
 
 import asyncio
@@ -40,11 +41,12 @@ _REFUSALS = (400, 403, 422)
 
 
 class _BuiltImage(NamedTuple):
-    """An image that a version has, and what its status says of it."""
+    """A built image that no stored status has yet."""
 
     uid: str
-    """Of the version."""
-    described: Object
+    """The uid of the ModelVersion, as a new one may get the same name."""
+    image_status: Object
+    """The part of the status that describes the image."""
 
 
 class ModelVersionController:
@@ -66,7 +68,7 @@ class ModelVersionController:
         self._decisions = Reconciler("modelversion", self.reconcile, self._settings)
         self._builds = BuildQueues(self._work, self._queue_of, self._settings)
         self._built: dict[Key, _BuiltImage] = {}
-        """Images whose status the API has not stored yet."""
+        """Images whose status the API has not stored yet, so that a failed write costs no second build."""
         self._busy: set[Key] = set()
         """Versions that are being built or fetched; they are released only afterwards."""
         self._due: dict[Key, float] = {}
@@ -75,14 +77,20 @@ class ModelVersionController:
         self._builder = ImageBuilder(kube, ModelStore(data.models, settings.store), data, settings)
         self._retention = ImageRetention(kube, self._builder, usage, self._versions, settings)
         self._captures = CaptureJobs(kube, watches.of(kinds.JOB), settings)
-        self._read = (self._versions, *jobs.always, self._models, self._namespaces, *usage.informers)
+        self._informers = (
+            self._versions,
+            *jobs.always_served,
+            self._models,
+            self._namespaces,
+            *usage.informers,
+        )
         self._watch()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._decisions.run(*self._read))
-            group.create_task(self._builds.run(*self._read))
+            group.create_task(self._decisions.run(*self._informers))
+            group.create_task(self._builds.run(*self._informers))
 
     async def reconcile(self, key: Key) -> Result | None:
         """Do the quick steps for one ModelVersion, and queue the slow ones."""
@@ -98,14 +106,16 @@ class ModelVersionController:
                 return await self._retention.release(version)
             self._builder.stop(version)
             return None
-        return await self._take(version, await self._step(version))
+        return await self._take_step(version, await self._next_step(version))
 
-    async def _take(self, version: Object, step: planner.VersionStep | capture.CaptureStep) -> Result | None:
+    async def _take_step(
+        self, version: Object, step: planner.VersionStep | capture.CaptureStep
+    ) -> Result | None:
         match step:
             case planner.AdoptVersion(metadata):
                 await self._adopt(version, metadata)
             case planner.WaitForSource(reason="ModelNotFound" | job_kind.NOT_LISTED):
-                pass  # the Model is created, and the jobs are listed, at once: not worth a write
+                pass  # not worth a write: the Model is about to be created, or the jobs to be listed
             case planner.WaitForSource(reason, message):
                 await self._report(version, "Pending", reason, message)
             case planner.FailVersion(reason, message):
@@ -117,14 +127,14 @@ class ModelVersionController:
             case planner.VersionFinished():
                 self._built.pop(Key.of(version), None)
                 phase = version["status"]["phase"]
-                # The Pods of a failed capture say why, and end with its Job.
+                # The Pods of a failed capture show the reason, and are deleted with the Job.
                 await self._captures.discard(version, keep_ended=phase == "Failed")
                 if phase == "Blocked":
                     await self._retention.unpin_blocked(version)
                 elif phase == "Ready" and not await self._retention.update_pin(version):
                     self._builds.add(Key.of(version))
             case _:
-                return await self._capture(version, step)
+                return await self._take_capture_step(version, step)
         return None
 
     def _queue_of(self, key: Key) -> str:
@@ -133,12 +143,12 @@ class ModelVersionController:
             return LOCAL
         return queue_of(version, self._models.get(key.namespace, version["spec"]["modelName"]))
 
-    async def _capture(
+    async def _take_capture_step(
         self,
         version: Object,
         step: capture.CreateCapture | capture.WaitForCapture | capture.CaptureFailed | capture.DiscardCapture,
     ) -> Result | None:
-        """Take the next step with the capture Job of a version."""
+        """Take a step with the capture Job, which captures the output of the training job."""
         match step:
             case capture.CreateCapture(job):
                 if refusal := await self._captures.create(job):
@@ -146,18 +156,19 @@ class ModelVersionController:
                     return Result(self._settings.build_backoff_cap_seconds)
             case capture.WaitForCapture(reason, message):
                 await self._report(version, "Building", reason, message)
-                return Result(self._settings.progress_seconds)  # its Pods are not watched
+                return Result(self._settings.progress_seconds)  # the capture Job's Pods are not watched
             case capture.CaptureFailed(reason, message, is_final=True):
                 await self._report(version, "Failed", reason, message)
             case capture.CaptureFailed(reason, message):
-                return await self._failed(version, errors.Temporary(reason, message))
+                return await self._report_failure(version, errors.Temporary(reason, message))
             case capture.DiscardCapture():
                 if (wait := self._due.get(Key.of(version), 0.0) - clock.monotonic()) > 0:
                     return Result(wait)
                 await self._captures.discard(version)
         return None
 
-    async def _step(self, version: Object) -> planner.VersionStep | capture.CaptureStep:
+    async def _next_step(self, version: Object) -> planner.VersionStep | capture.CaptureStep:
+        """Return the next step by the caches; where Pods capture outputs, a build follows a capture."""
         namespace, key = version["metadata"]["namespace"], JobKey.of_source(version)
         job = self._jobs.find(key) if key else None
         model = self._models.get(namespace, version["spec"]["modelName"])
@@ -173,14 +184,14 @@ class ModelVersionController:
         return step
 
     def _examination(self, version: Object) -> Examination | None:
-        """Return the last examination of the image; None if another attempt at it is due."""
+        """Return the last examination of the image; None if there is none, or it failed and is due again."""
         key = Key.of(version)
         examination = self._examinations.get(key)
         is_due = self._due.get(key, 0.0) <= clock.monotonic()
         return None if examination is None or (examination.problem and is_due) else examination
 
     async def _adopt(self, version: Object, metadata: Object) -> None:
-        """Compare and swap: others may have changed finalizers and owners."""
+        """Write finalizer and owner, unless another writer has changed the version meanwhile."""
         meta = version["metadata"]
         patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
         written = await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
@@ -188,7 +199,7 @@ class ModelVersionController:
         self._decisions.add(Key.of(version))
 
     async def _work(self, key: Key) -> Result | None:
-        """Build or fetch one image, if that is due and still needed."""
+        """Do the slow step for one ModelVersion, if the step is due and still needed."""
         version = self._cache.get(kinds.MODEL_VERSION, *key)
         if version is None or is_deleting(version):
             return None
@@ -196,9 +207,9 @@ class ModelVersionController:
             return Result(wait)
         self._busy.add(key)
         try:
-            match await self._step(version):
-                case planner.BuildImage(job, captured):
-                    return await self._build(version, job, captured)
+            match await self._next_step(version):
+                case planner.BuildImage(job, captured_image):
+                    return await self._build(version, job, captured_image)
                 case planner.ExamineImage():
                     return await self._examine(version)
                 case planner.VersionFinished() if version["status"]["phase"] == "Ready":
@@ -209,11 +220,16 @@ class ModelVersionController:
             self._busy.discard(key)
             self._decisions.add(key)
 
-    async def _build(self, version: Object, job: TrainingJob | None, captured: str) -> Result | None:
+    async def _build(self, version: Object, job: TrainingJob | None, captured_image: str) -> Result | None:
+        """Build the image, or report the image that an earlier call has built.
+
+        `captured_image` is the reference of the image that a Pod has made of the job's output; empty for
+        other sources.
+        """
         meta = version["metadata"]
         kept = self._built.get(Key.of(version))
         if kept is not None and kept.uid == meta["uid"]:
-            return await self._finish(version, kept.described)
+            return await self._finish(version, kept.image_status)
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
         assert model is not None
         if (version.get("status") or {}).get("phase") != "Building":
@@ -221,33 +237,35 @@ class ModelVersionController:
         try:
             trusted = self._policies.keys(await self._policies.current(meta["namespace"]))
             async with self._progress(version) as report:
-                built = await self._builder.build(version, job, model, trusted, report, captured=captured)
+                image_status = await self._builder.build(
+                    version, job, model, trusted, report, captured=captured_image
+                )
         except errors.Permanent as error:
-            if captured and error.reason == "ImageNotFound":  # the registry has removed it: capture it again
+            if captured_image and error.reason == "ImageNotFound":  # removed from the registry: capture again
                 await self._captures.discard(version)
-                return await self._failed(version, errors.Temporary(error.reason, str(error)))
+                return await self._report_failure(version, errors.Temporary(error.reason, str(error)))
             await self._report(version, "Failed", error.reason, str(error))
             await self._retention.discard_attempts(version)
             return None
         except errors.Temporary as error:
-            return await self._failed(version, error)
+            return await self._report_failure(version, error)
         self._examinations[Key.of(version)] = Examination(frozenset(trusted))
-        self._built[Key.of(version)] = _BuiltImage(meta["uid"], built)
-        return await self._finish(version, built)
+        self._built[Key.of(version)] = _BuiltImage(meta["uid"], image_status)
+        return await self._finish(version, image_status)
 
-    async def _finish(self, version: Object, built: Object) -> Result | None:
+    async def _finish(self, version: Object, image_status: Object) -> Result | None:
         """Report a built image. A report that fails is repeated without another build.
 
-        One that the API refuses counts as a failed attempt.
+        A report that the API refuses counts as a failed attempt.
         """
         try:
-            await self._judge(version, built)
+            await self._judge(version, image_status)
         except errors.ApiError as error:
             if not _is_too_large(error):
                 if error.code not in _REFUSALS:
                     raise
-                return await self._failed(version, errors.Temporary("StatusRefused", str(error)))
-            count = len(built["files"])
+                return await self._report_failure(version, errors.Temporary("StatusRefused", str(error)))
+            count = len(image_status["files"])
             message = f"the API cannot store the list of {count} files: pack small ones together ({error})"
             await self._report(version, "Failed", "TooManyFiles", message)
             await self._retention.discard_attempts(version)
@@ -260,29 +278,30 @@ class ModelVersionController:
         meta, problem = version["metadata"], ""
         trusted = self._policies.keys(await self._policies.current(meta["namespace"]))
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
-        described = planner.image_status(version)
+        image_status = planner.image_status(version)
         try:
-            described |= await self._builder.examine(version, model, trusted)
+            image_status |= await self._builder.examine(version, model, trusted)
         except (errors.Permanent, errors.Temporary) as error:
             problem = f"{error.reason}: {error}"
             self._due[Key.of(version)] = clock.monotonic() + self._settings.build_backoff_cap_seconds
         self._examinations[Key.of(version)] = Examination(frozenset(trusted), problem)
-        await self._judge(version, described)
+        await self._judge(version, image_status)
         return Result(self._settings.build_backoff_cap_seconds) if problem else None
 
-    async def _judge(self, version: Object, described: Object) -> None:
+    async def _judge(self, version: Object, image_status: Object) -> None:
         """Report a version that has its image as Ready or Blocked, by the policies that the API has now.
 
-        The caches may be behind, and a version that is Ready for a moment would be started.
+        A policy from a cache may be old, and a version that is wrongly Ready for a moment gets replicas.
         """
         policies = await self._policies.current(version["metadata"]["namespace"])
         examination = self._examinations.get(Key.of(version))
-        phase, (reason, message) = planner.judge(policies, described, examination)
-        if phase == "Ready":
-            await self._retention.warm(described["digest"])
-        await self._report(version, phase, reason, message, described)
+        phase, (reason, message) = planner.judge(policies, image_status, examination)
+        if phase == "Ready":  # before the report, upon which replicas start and read the image
+            await self._retention.warm(image_status["digest"])
+        await self._report(version, phase, reason, message, image_status)
 
-    async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
+    async def _report_failure(self, version: Object, error: errors.Temporary) -> Result | None:
+        """Count a failed attempt in the status; return the delay of the next one, None after the last."""
         if self._is_gone_or_deleting(version):
             return None
         attempts = int((version.get("status") or {}).get("attempts", 0)) + 1
@@ -313,7 +332,7 @@ class ModelVersionController:
         return current is None or is_deleting(current)
 
     async def _restore(self, version: Object) -> Result | None:
-        """Fetch the image of a ready version again; failures are Events, as the version stays ready."""
+        """Fetch the missing image of a ready version; a failure is only an Event, as it remains Ready."""
         if await self._retention.update_pin(version):
             return None
         image, meta = version["status"]["image"], version["metadata"]
@@ -356,18 +375,30 @@ class ModelVersionController:
         phase: Phase,
         reason: str,
         message: str,
-        built: Object | None = None,
+        image_status: Object | None = None,
         *,
         attempts: int | None = None,
         warn: bool = False,
         quiet: bool = False,
     ) -> Object:
-        """Write the status and emit an Event if it has changed; returns the version as stored then."""
+        """Write the status and emit an Event, if the status has changed; return the stored version.
+
+        Args:
+            version: the ModelVersion.
+            phase: the new phase.
+            reason: of the condition `Ready` and of the Event.
+            message: of the same.
+            image_status: the part of the status that describes the image; None before there is one.
+            attempts: failed attempts so far; None for the number in the status.
+            warn: whether the Event is a warning in phases other than Failed and Blocked.
+            quiet: whether there is no Event.
+        """
         now = clock.rfc3339(clock.now())
         old = version.get("status") or {}
         failed = int(old.get("attempts", 0)) if attempts is None else attempts
-        status = planner.status(version, phase, (reason, message), now, built, attempts=failed)
-        if all(old.get(key) == value for key, value in status.items()):  # the API has added defaults
+        status = planner.status(version, phase, (reason, message), now, image_status, attempts=failed)
+        # Not `old == status`, as the API has added defaults to the stored status.
+        if all(old.get(key) == value for key, value in status.items()):
             return version
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
         self._cache.remember_write(kinds.MODEL_VERSION, written)
@@ -384,7 +415,7 @@ class ModelVersionController:
             kinds.MODEL_VERSION, lambda before, after: self._decisions.add(Key.of(after or before or {}))
         )
         self._jobs.on_change(self._job_changed)
-        self._jobs.on_turn(self._kind_turned)
+        self._jobs.on_availability(self._availability_changed)
         self._models.on_change(self._model_changed)
         self._namespaces.on_change(self._namespace_changed)
 
@@ -396,15 +427,17 @@ class ModelVersionController:
             if owner["kind"] == kinds.MODEL_VERSION.kind:
                 self._decisions.add(Key(key.namespace, owner["name"]))
 
-    def _kind_turned(self, group: str, kind: str) -> None:
-        """A missing job is gone, or is not known to be."""
+    def _availability_changed(self, group: str, kind: str) -> None:
+        """Decide again on the versions of all jobs of the kind: a version whose job is missing fails if the
+        jobs are listed, and waits if they cannot be.
+        """
         for version in self._versions:
             key = JobKey.of_source(version)
             if key and (key.group, key.kind) == (group, kind):
                 self._decisions.add(Key.of(version))
 
     def _model_changed(self, before: Object | None, after: Object | None) -> None:
-        """A changed policy is worth another attempt at once."""
+        """Retry at once with the Model's new spec, which has the registry and its credentials."""
         if before and after and before["metadata"]["generation"] == after["metadata"]["generation"]:
             return
         for version in self._versions.by_index(_MODEL, str(Key.of(after or before or {}))):
@@ -412,7 +445,7 @@ class ModelVersionController:
             self._decisions.add(Key.of(version))
 
     def _namespace_changed(self, before: Object | None, after: Object | None) -> None:
-        """Annotations have the namespace's policy."""
+        """Decide again if the annotations have changed, which may have the namespace's policy."""
         meta = (after or before or {})["metadata"]
         if before and after and before["metadata"].get("annotations") == meta.get("annotations"):
             return

@@ -39,7 +39,7 @@ class TrainingJobs:
         self._informers = {(row.of.group, row.of.kind): _informer(watches, row) for row in table}
 
     @property
-    def always(self) -> Iterable[Informer]:
+    def always_served(self) -> Iterable[Informer]:
         """The informers of kinds that every API has."""
         return [one for one in self._informers.values() if not isinstance(one, OptionalInformer)]
 
@@ -54,11 +54,11 @@ class TrainingJobs:
 
             informer.on_change(changed)
 
-    def on_turn(self, handler: Callable[[str, str], None]) -> None:
+    def on_availability(self, handler: Callable[[str, str], None]) -> None:
         """Call `handler(group, kind)` when the jobs of an optional kind are listed or out of reach."""
         for (group, kind), informer in self._informers.items():
             if isinstance(informer, OptionalInformer):
-                informer.on_turn(lambda group=group, kind=kind: handler(group, kind))  # type: ignore[misc]
+                informer.on_availability(lambda group=group, kind=kind: handler(group, kind))  # type: ignore[misc]
 
     def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
         """Index the jobs of all kinds by some of their values."""
@@ -105,5 +105,5 @@ class TrainingJobs:
 
 
 def _informer(watches: Watches, row: JobKind) -> Informer:
-    always = row.of.at(row.of.versions[0])
-    return watches.of(kinds.JOB) if always is kinds.JOB else watches.optional(row.of, row.trimmed)
+    preferred = row.of.at(row.of.versions[0])
+    return watches.of(kinds.JOB) if preferred is kinds.JOB else watches.optional(row.of, row.trimmed)

@@ -1,4 +1,6 @@
-"""A share of a GPU, and how a mechanism writes it into a Pod: values only."""
+"""A share of a GPU, and the fields of a Pod that a sharing mechanism (`mps`, `mig`, `hami`, `ack` or `dra`)
+renders for it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,24 +18,26 @@ class GpuShare:
     memory: int | None = None
     """Bytes."""
     cores: int | None = None
-    """Percent of its streaming multiprocessors, 1 to 100."""
+    """Percent of the GPU's streaming multiprocessors, 1 to 100."""
 
 
 @dataclass(frozen=True)
 class RenderedShare:
-    """The granted share of a mechanism: the requested one, rounded up to the mechanism's steps."""
+    """A share as one mechanism grants it, and the fields of the Pod that request it."""
 
     granted: GpuShare
+    """The requested share, rounded up to the mechanism's steps."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """Resources of the container, to be written as requests and as limits."""
+    """Extended resources of the container, such as `nvidia.com/gpu: 1`, for its requests and its limits."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the container."""
+    """Environment variables of the container."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Node selector of the Pod."""
     claim: Object | None = None
     """Spec of a ResourceClaimTemplate (resource.k8s.io/v1) whose claim the container uses."""
     enforced_if: tuple[str, ...] = ()
-    """Conditions on the node under which the share is enforced; they cannot be checked from here."""
+    """Conditions on the node under which the mechanism enforces the share. The API does not
+    show whether a node meets them, so the Pod's annotation lists them for the user."""
 
 
 def round_up(amount: int, step: int) -> int:
@@ -42,10 +46,11 @@ def round_up(amount: int, step: int) -> int:
 
 
 def describe_rounding(requested: GpuShare, granted: GpuShare) -> str:
-    """Return a description of the values that were rounded up; empty if none was."""
+    """Return a text about each requested amount that the mechanism rounded up; empty if there is none."""
     changes = []
     if requested.memory is not None and granted.memory != requested.memory:
-        changes.append(f"memory {requested.memory / MIB:g}Mi became {(granted.memory or 0) / MIB:g}Mi")
+        assert granted.memory is not None  # every mechanism grants a limit where one is requested
+        changes.append(f"memory {requested.memory / MIB:g}Mi became {granted.memory / MIB:g}Mi")
     if requested.cores is not None and granted.cores != requested.cores:
         changes.append(f"cores {requested.cores}% became {granted.cores}%")
     return "; ".join(changes)

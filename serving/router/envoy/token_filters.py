@@ -1,6 +1,7 @@
-"""The configuration of Envoy's module that counts the tokens of language models.
+"""The configuration of the HTTP filters for language models: two of Envoy's module, and a buffer.
 
-The counting itself is in C, in `module/token_accounting.c`; `counts/count_table.py` reads the counts.
+The module is in C: `module/models.c` routes by model, and `module/token_accounting.c` counts tokens.
+`counts/count_table.py` reads the counts.
 """
 
 import json
@@ -19,48 +20,57 @@ from serving.router.plan import openai_errors
 from serving.router.plan.service import GatewayService
 from serving.settings import GatewaySettings
 
-FILTER = "slipway.tokens"
+TOKENS_FILTER = "slipway.tokens"
+"""Name of the module's filter that counts the tokens of requests and answers, by backend."""
 MODELS_FILTER = "slipway.models"
-"""The same module at the address of a namespace's models: before callers are assigned to arms."""
+"""Name of the module's filter that routes a request to the service of the model that its body names. Only the
+address of all language models of a namespace (`/NAMESPACE/openai/`) enables the filter."""
 BUFFER_FILTER = "slipway.whole-request"
-"""Reads a request as a whole, up to its own limit; a connection's buffer is smaller."""
+"""Name of Envoy's filter that buffers the whole body of a request, as the module reads it. The filter has a
+limit of its own, as that of a connection is smaller."""
 _TYPE = "type.googleapis.com/envoy.extensions"
 
 
 @dataclass(frozen=True)
 class RouteAdditions:
-    """Filters and metadata of a language model's route."""
+    """The filters that a language model's route enables, and the metadata that the module reads there."""
 
     filters: dict[str, AnyMessage] = field(default_factory=dict)
-    """Configuration by filter."""
+    """Configuration of the route for each filter, by the filter's name (`typed_per_filter_config`)."""
     metadata: dict[str, Struct] = field(default_factory=dict)
-    """Filter metadata by namespace, which the module reads."""
+    """By metadata namespace, which is `TOKENS_FILTER` for both filters of the module (`filter_metadata`)."""
 
 
 def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the filters in their order, which only routes of language models enable.
+    """Return the HTTP filters of a listener in their order; each is disabled unless a route enables it.
 
     Args:
-        assign_caller: the filter that assigns callers to arms; a request has its service before, and its arm
-            afterwards.
+        assign_caller: the filter that assigns callers to arms. `MODELS_FILTER` must have chosen the service
+            before, and `TOKENS_FILTER` needs the backend of the arm.
     """
-    limit = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
+    # Envoy requires a limit; a route that enables the filter sets another.
+    buffer = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
     return [
-        {"name": BUFFER_FILTER, "disabled": True, "typed_config": limit},
+        {"name": BUFFER_FILTER, "disabled": True, "typed_config": buffer},
         _module(MODELS_FILTER),
         assign_caller,
-        _module(FILTER),
+        _module(TOKENS_FILTER),
     ]
 
 
 def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
-    """Return the rules for the module's replies, which have OpenAI's form already, and for large requests."""
+    """Return the mappers of local replies: the module's keep their body, which has OpenAI's form, and a
+    request that is too large gets an error in this form.
+    """
     too_large = {"comparison": {"op": "EQ", "value": {"default_value": 413, "runtime_key": "unused"}}}
     message = f"the request must be at most {settings.language_request_bytes} bytes"
     error = openai_errors.document(413, message, "request_too_large")
-    text = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}, "content_type": "application/json"}
+    unchanged = {
+        "text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"},
+        "content_type": "application/json",
+    }
     return [
-        {"filter": _replied(), "body_format_override": text},
+        {"filter": _is_module_reply(), "body_format_override": unchanged},
         {
             "filter": {"and_filter": {"filters": [has_openai_path(), {"status_code_filter": too_large}]}},
             "body_format_override": {"json_format": error, "content_type": "application/json"},
@@ -69,35 +79,35 @@ def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
 
 
 def has_openai_path() -> dict[str, Any]:
-    """Return the filter of requests of OpenAI's API."""
+    """Return the condition, an access log filter, that a request is of OpenAI's API."""
     path = {"name": ":path", "string_match": {"safe_regex": {"regex": openai_errors.PATH}}}
     return {"header_filter": {"header": path}}
 
 
 def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> RouteAdditions:
-    """Return what the route of the address of a namespace's models has.
+    """Return the additions of the route `/NAMESPACE/openai/`, the address of all language models there.
 
     Args:
         base: the path of the namespace, with slashes around it.
-        names: of its language models.
-        settings: the gateway's.
+        names: names of the namespace's language models.
+        settings: the gateway's settings.
     """
     documents = {name: json.dumps({"id": name, "object": "model", "owned_by": "slipway"}) for name in names}
     listed = '{"object":"list","data":[' + ",".join(documents.values()) + "]}"
     models = {f"model:{name}": document for name, document in documents.items()}
-    # The second filter is for the service that the first one finds.
+    # `MODELS_FILTER` chooses a service, whose tokens `TOKENS_FILTER` counts.
     return RouteAdditions(
-        filters=_whole_request(settings) | _enabled(MODELS_FILTER) | _enabled(FILTER),
+        filters=_whole_request(settings) | _enabled(MODELS_FILTER) | _enabled(TOKENS_FILTER),
         metadata=_metadata({"base": base, "list": listed, **models}),
     )
 
 
 def of_service(service: GatewayService, settings: GatewaySettings) -> RouteAdditions:
-    """Return what the route of a service has; nothing without tokens."""
+    """Return the additions of a service's route; none if its tokens are not counted."""
     if service.token_usage == "none":
         return RouteAdditions()
-    usage = {segment.cluster: service.token_usage for segment in service.ring}
-    return RouteAdditions(_whole_request(settings) | _enabled(FILTER), _metadata(usage))
+    usage_by_cluster = {segment.cluster: service.token_usage for segment in service.ring}
+    return RouteAdditions(_whole_request(settings) | _enabled(TOKENS_FILTER), _metadata(usage_by_cluster))
 
 
 def _whole_request(settings: GatewaySettings) -> dict[str, AnyMessage]:
@@ -111,9 +121,10 @@ def _enabled(name: str) -> dict[str, AnyMessage]:
 
 
 def _metadata(values: dict[str, str]) -> dict[str, Struct]:
+    """Return the filter metadata of a route, from which the module reads `values`."""
     struct = Struct()
     struct.update(values)
-    return {FILTER: struct}
+    return {TOKENS_FILTER: struct}
 
 
 def _module(name: str) -> dict[str, Any]:
@@ -122,13 +133,14 @@ def _module(name: str) -> dict[str, Any]:
         "@type": f"{_TYPE}.filters.http.dynamic_modules.v3.DynamicModuleFilter",
         "dynamic_module_config": module.config(),
         "filter_name": name,
-        # The module ignores it: an Envoy with another library has another bootstrap, and is not adopted.
+        # The module ignores the digest. With it, another library makes another bootstrap, so that a gateway
+        # does not adopt an Envoy that has loaded another library.
         "filter_config": digest,
     }
     return {"name": name, "disabled": True, "typed_config": config}
 
 
-def _replied() -> dict[str, Any]:
-    """Return the filter of requests to which the module has replied with a document."""
-    matcher = {"filter": FILTER, "path": [{"key": "reply"}], "value": {"present_match": True}}
+def _is_module_reply() -> dict[str, Any]:
+    """Return the condition, an access log filter, that the module has replied (`respond` in `models.c`)."""
+    matcher = {"filter": TOKENS_FILTER, "path": [{"key": "reply"}], "value": {"present_match": True}}
     return {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": False}}

@@ -175,7 +175,7 @@ class InferenceApp:
         )
 
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
-        header_length = headers.get(protocol.HEADER_LENGTH)
+        header_length = headers.get(protocol.JSON_LENGTH_HEADER)
         encoding = headers.get("content-encoding", "")
         plain = compression.decompressed_within(body, encoding, self._small_bytes)
         if plain is not None:
@@ -198,7 +198,7 @@ class InferenceApp:
         encoded, length = await self._large.run(encode) if many_values(outputs) else encode()
         if length is None:
             return Reply(200, encoded)
-        name = protocol.HEADER_LENGTH.encode()
+        name = protocol.JSON_LENGTH_HEADER.encode()
         return Reply(200, encoded, "application/octet-stream", ((name, str(length).encode()),))
 
     async def _body(self, headers: Headers, receive: Receive, room: BodyRoom) -> bytes:

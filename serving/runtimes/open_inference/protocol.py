@@ -1,7 +1,7 @@
 """Decodes requests and encodes responses of `/v2/models/.../infer`. Pure.
 
-Supports the JSON form and the binary tensor extension, also mixed (specifications: `tensors`).
-Independent of models. `grpc.codec` applies the same rules to gRPC's messages.
+Supports the JSON form and the binary tensor extension, also both in one request; `tensors` names their
+specifications. Independent of models. `grpc.codec` applies the same rules to gRPC's messages.
 """
 
 import json
@@ -15,8 +15,8 @@ from serving import errors
 from serving.runtimes.open_inference import decoding_memory, tensors
 from serving.runtimes.open_inference.tensors import Array, bad_request
 
-HEADER_LENGTH = "inference-header-content-length"
-"""Bytes of JSON before the binary tensors."""
+JSON_LENGTH_HEADER = "inference-header-content-length"
+"""Name of the header that has the number of bytes of JSON before the binary tensors."""
 MAX_TENSORS = 64
 """Most inputs or outputs of a request, far above those of real models."""
 _UNSUPPORTED = (
@@ -71,17 +71,18 @@ def decode(body: bytes, header_length: str | None) -> InferenceRequest:
     Raises:
         errors.ApiError: 400; the message has the field, the rule and the value.
     """
-    size = _json_size(body, header_length)
-    raw = _parse(body[:size])
+    json_size = _json_size(body, header_length)
+    raw = _parse(body[:json_size])
     parameters = checked_parameters("parameters", raw)
     id_ = raw.get("id", "")
     if not isinstance(id_, str):
         raise bad_request("id", "must be a string", id_)
-    data = _TensorData(memoryview(body)[size:])
+    data = _TensorData(memoryview(body)[json_size:])
     inputs = request_inputs(raw.get("inputs"), data.array)
-    if size + data.used != len(body):
+    expected_size = json_size + data.used
+    if expected_size != len(body):
         raise bad_request(
-            "body", f"must end after {size + data.used} bytes of JSON and binary_data_size", len(body)
+            "body", f"must end after {expected_size} bytes of JSON and binary_data_size", len(body)
         )
     binary = _flag("parameters.binary_data_output", parameters.get("binary_data_output", False))
     return InferenceRequest(id_, inputs, requested_outputs(raw.get("outputs"), default=binary), binary)
@@ -97,8 +98,10 @@ def needed_memory(body: bytes, header_length: str | None) -> int:
 
 
 def _json_size(body: bytes, header_length: str | None) -> int:
+    """Return the bytes of the body that are JSON."""
     if header_length is None:
         return len(body)
+    # 12 digits are above the size of any body, and `int` fails on thousands of digits.
     if not (header_length.isascii() and header_length.isdigit()) or len(header_length) > 12:
         raise bad_request("Inference-Header-Content-Length", "must be a number of bytes", header_length)
     if int(header_length) > len(body):
@@ -183,7 +186,7 @@ def request_inputs(items: object, read_array: ReadArray) -> tuple[Tensor, ...]:
 
 
 class _TensorData:
-    """The data of the inputs: each in JSON, or in its part of the binary data that follows."""
+    """The data of the inputs: each in JSON, or in its part of the binary data that follows the JSON."""
 
     def __init__(self, binary: memoryview) -> None:
         self._binary = binary
@@ -191,6 +194,9 @@ class _TensorData:
         """Bytes of the binary data that belong to an input."""
 
     def array(self, index: int, item: dict[str, Any], datatype: str, shape: tuple[int, ...]) -> Array:
+        """Read the array of an input (`ReadArray`). The binary data are in the order of the inputs, and calls
+        must be too.
+        """
         field = f"inputs[{index}]"
         size = checked_parameters(f"{field}.parameters", item).get("binary_data_size")
         if size is None:

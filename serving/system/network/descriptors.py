@@ -1,6 +1,7 @@
-"""Passes open files between processes over Unix stream sockets (SCM_RIGHTS, unix(7)). Imports little.
+"""Passes open files between processes over Unix stream sockets (SCM_RIGHTS, unix(7)).
 
-`socket` is not imported, as it costs a megabyte in every container shim; `_socket` is its core.
+Every container shim imports this module, so it imports `_socket`, the core of `socket`: the whole of `socket`
+costs a megabyte.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import _socket
 import os
 import sys
 
-TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every container shim
+TYPE_CHECKING = False  # type checkers take it as true; `typing` costs memory in every container shim
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIRST_PASSED = 3
-"""Number of the first socket that a program is passed: SD_LISTEN_FDS_START, sd_listen_fds(3)."""
-MOST = 16
-"""The most descriptors of a message."""
+"""Number of a program's first passed socket: SD_LISTEN_FDS_START, sd_listen_fds(3)."""
+MOST_PASSED = 16
+"""Most descriptors that `receive` takes from one message; the kernel closes further ones."""
 _CHUNK = 65536
 _INT = 4
 """Size of a descriptor in a message, C's int."""
@@ -31,7 +32,7 @@ def pair() -> tuple[int, int]:
 def send(
     connection: int, content: bytes, descriptors: Sequence[int] = (), timeout: float | None = None
 ) -> None:
-    """Send the content with the descriptors, and end the stream; the caller closes all of them.
+    """Send the content with the descriptors, and end the stream; the caller closes all descriptors.
 
     Args:
         connection: the descriptor of the socket.
@@ -59,7 +60,7 @@ def receive(connection: int, timeout: float | None = None) -> tuple[bytes, list[
 
     Args:
         connection: the descriptor of the socket.
-        timeout: longest wait for each part, in seconds; None waits for ever.
+        timeout: longest wait for each part of the content, in seconds; None waits for ever.
 
     Raises:
         OSError: the connection broke, or its timeout passed.
@@ -71,7 +72,7 @@ def receive(connection: int, timeout: float | None = None) -> tuple[bytes, list[
     try:
         while True:
             data, ancillary, _, _ = sock.recvmsg(
-                _CHUNK, _socket.CMSG_SPACE(MOST * _INT), _socket.MSG_CMSG_CLOEXEC
+                _CHUNK, _socket.CMSG_SPACE(MOST_PASSED * _INT), _socket.MSG_CMSG_CLOEXEC
             )
             for _, _, packed in ancillary:
                 descriptors += [

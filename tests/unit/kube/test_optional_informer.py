@@ -33,7 +33,7 @@ class Story:
         self.seen: list[tuple[str, str]] = []
         self.turns = 0
         self.ray.on_change(lambda before, after: self.seen.append((_name(before), _name(after))))
-        self.ray.on_turn(self._count)
+        self.ray.on_availability(self._count)
 
     def _count(self) -> None:
         self.turns += 1

@@ -1,4 +1,4 @@
-"""Maximum nesting of JSON: above any schema's, below what recursive code can process."""
+"""The maximum nesting of JSON values: deeper than any kind's schema, shallow enough for recursive code."""
 
 from typing import Any
 
@@ -10,12 +10,14 @@ DEEPEST = 100
 
 
 def check(value: Any, label: str) -> None:
-    """Look at every level of a value; `label` is its name for the message.
+    """Check the nesting of a JSON value, without recursion; `label` names the value in the message.
 
     Raises:
-        errors.ApiError: 400, it is nested too deeply.
+        errors.ApiError: 400, the value is nested too deeply.
     """
-    level, depth = [value], 0
+    # The objects and lists of one level of nesting; scalars have no children.
+    level = [value] if isinstance(value, dict | list) else []
+    depth = 0
     while level:
         depth += 1
         if depth > DEEPEST:
@@ -23,11 +25,11 @@ def check(value: Any, label: str) -> None:
         level = [
             child
             for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            for child in (node.values() if isinstance(node, dict) else node)
             if isinstance(child, dict | list)
         ]
 
 
 def too_deep(label: str) -> errors.ApiError:
-    """Return the 400 of a value that is nested too deeply; `label` is its name."""
+    """Return the error 400 for a value that is nested too deeply; `label` names the value."""
     return status_errors.bad_request(f"{label} is nested more than {DEEPEST} levels deep")

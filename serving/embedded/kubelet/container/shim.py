@@ -153,7 +153,9 @@ class PendingProcess:
         if not raw:
             os._exit(0)
         self.spec = json.loads(raw)
-        shim = fcntl.fcntl(spec_reader, fcntl.F_DUPFD_CLOEXEC, descriptors.FIRST_PASSED + descriptors.MOST)
+        shim = fcntl.fcntl(
+            spec_reader, fcntl.F_DUPFD_CLOEXEC, descriptors.FIRST_PASSED + descriptors.MOST_PASSED
+        )
         os.close(spec_reader)
         try:
             os.setsid()

@@ -19,21 +19,23 @@ from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+"""Condition whether the node enforces all limits of the Pod, with the node's own limit of processes."""
 ISOLATED = "slipway.dev/Isolated"
-"""False where a part of the isolation is missing; other Pods have no such condition."""
+"""Condition of a Pod whose isolation lacks a part; always False, and absent with the whole isolation."""
 NOT_ISOLATED = "the node runs as an ordinary user: Pods are not kept apart from each other"
 ConditionState = tuple[str, bool, str, str]
-"""A condition without its times: type, status, reason, message."""
+"""A condition without its times: type, whether the status is True, reason, message."""
 
 
 def rfc3339(moment: datetime | None) -> str | None:
-    """Format whole seconds in UTC; None stays None."""
+    """Format a time in UTC with whole seconds; return None for None."""
     return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _terminated(
     uid: str, name: str, run: ContainerRun, exit_: ContainerExit, message_bytes: int
 ) -> dict[str, Any]:
+    """Return the state of a run that has ended; its message has at most `message_bytes` bytes."""
     body: dict[str, Any] = {"exitCode": exit_.code, "reason": exit_.reason}
     # On lines of their own, so that a reader can tell the node's message from the program's.
     message = "\n".join(filter(None, (exit_.message, exit_.termination_message)))
@@ -49,31 +51,33 @@ def _terminated(
 
 
 def _state(
-    uid: str, c: Container, *, backing_off: bool, idle: str, message_bytes: int
+    uid: str, c: Container, *, backing_off: bool, waiting_reason: str, message_bytes: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (state, lastState)."""
+    """Return `state` and `lastState` of a container; before its first run it waits for `waiting_reason`."""
 
-    def ending(run: ContainerRun | None) -> dict[str, Any]:
+    def terminated(run: ContainerRun | None) -> dict[str, Any]:
         return _terminated(uid, c.name, run, run.exit, message_bytes) if run and run.exit else {}
 
-    last = ending(c.before)
+    previous = terminated(c.before)
     if c.run is not None and c.run.exit is None:
-        return {"running": {"startedAt": rfc3339(c.run.started_at)} if c.run.started_at else {}}, last
-    ended = ending(c.run)
+        return {"running": {"startedAt": rfc3339(c.run.started_at)} if c.run.started_at else {}}, previous
+    latest = terminated(c.run)
     if c.blocked is not None:
-        return {"waiting": {"reason": c.blocked.reason, "message": c.blocked.message}}, ended
+        return {"waiting": {"reason": c.blocked.reason, "message": c.blocked.message}}, latest
     if backing_off:
         message = f"back-off restarting failed container {c.name}"
-        return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ended
-    if ended:
-        return ended, last
-    return {"waiting": {"reason": idle}}, last
+        return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, latest
+    if latest:
+        return latest, previous
+    return {"waiting": {"reason": waiting_reason}}, previous
 
 
 def _container(
-    uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str, message_bytes: int
+    uid: str, c: Container, *, ready: bool, backing_off: bool, waiting_reason: str, message_bytes: int
 ) -> dict[str, Any]:
-    state, last = _state(uid, c, backing_off=backing_off, idle=idle, message_bytes=message_bytes)
+    state, last = _state(
+        uid, c, backing_off=backing_off, waiting_reason=waiting_reason, message_bytes=message_bytes
+    )
     body: dict[str, Any] = {
         "name": c.name,
         "image": c.image,
@@ -92,6 +96,7 @@ def _container(
 def _conditions(
     current: Sequence[ConditionState], old: Sequence[Mapping[str, Any]], now: datetime
 ) -> list[dict[str, Any]]:
+    """Return the current conditions; one with the status of its `old` condition keeps the transition time."""
     result = []
     for type_, holds, reason, message in current:
         status = "True" if holds else "False"
@@ -109,7 +114,7 @@ def _conditions(
 
 
 def is_starting(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a status only reports that a Pod's first start is under way, and ends soon."""
+    """Whether a status only reports progress of a Pod's first start, so that its write may be delayed."""
     if after["phase"] not in ("Pending", "Running"):
         return False
     ready_before, ready_now = (find(status.get("conditions"), "Ready") or {} for status in (before, after))
@@ -134,10 +139,11 @@ def ready(mains: Sequence[Container], *, terminating: bool) -> bool:
 
 
 def _initialized(inits: Sequence[Container], mains: Sequence[Container]) -> bool:
+    # The containers start only after all init containers have succeeded.
     return init_done(inits) or any(c.run for c in mains)
 
 
-def _readiness(
+def _pod_conditions(
     now_phase: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool
 ) -> list[ConditionState]:
     """Return the conditions that every Pod has, as the kubelet and the scheduler write them."""
@@ -170,20 +176,21 @@ def _containers(
 ) -> dict[str, Any]:
     """Return the fields of the status about containers."""
 
-    def container_status(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
+    def container_status(c: Container, waiting_reason: str, *, is_ready: bool) -> dict[str, Any]:
         return _container(
             uid,
             c,
             ready=is_ready,
             backing_off=c.name in backing_off,
-            idle=idle,
+            waiting_reason=waiting_reason,
             message_bytes=termination_fields.POD_BYTES // (len(inits) + len(mains)),
         )
 
-    idle = "ContainerCreating" if _initialized(inits, mains) else "PodInitializing"
+    waiting_reason = "ContainerCreating" if _initialized(inits, mains) else "PodInitializing"
     fields = {
         "containerStatuses": [
-            container_status(c, idle, is_ready=c.running and c.ready and not terminating) for c in mains
+            container_status(c, waiting_reason, is_ready=c.running and c.ready and not terminating)
+            for c in mains
         ]
     }
     if inits:
@@ -218,18 +225,18 @@ def status(
         inits: init containers, in order.
         mains: containers, in order.
         identity: the Pod's address and user.
-        qos_class: as in `qos`.
-        now: UTC, the transition time of conditions that change.
+        qos_class: of `pod_spec.qos`.
+        now: the transition time of conditions that change.
         old: the previous status, whose transition times and startTime are kept.
         terminating: whether the Pod is being deleted, and therefore not ready.
         backing_off: names of containers that wait for a restart.
-        not_enforced: a text about its limits that are not enforced; empty if all are.
-        limited: whether any limit is requested.
+        not_enforced: which limits the node does not enforce, and why; empty if it enforces all.
+        limited: whether a container has a limit.
         not_filtered: why the containers' system calls are not filtered; empty if they are.
         trace: the trace of its last start by this agent; None keeps the condition of `old`.
     """
     now_phase = phase(policy, inits, mains)
-    conditions = _readiness(now_phase, inits, mains, terminating=terminating)
+    conditions = _pod_conditions(now_phase, inits, mains, terminating=terminating)
     if limited or not_enforced:
         reason = "NotEnforced" if not_enforced else "Enforced"
         conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))

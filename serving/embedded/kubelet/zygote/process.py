@@ -1,23 +1,24 @@
 """The zygote: a process that has imported a runtime, and forks itself for every replica of it.
 
-The zygote imports a runtime before a replica is needed; its child is ready to load a model within
-milliseconds. There is one per runtime and namespace, as its children share its memory layout and hash seed.
-It never reads a child's specification: the child does.
+The zygote imports a runtime before a replica is needed, so that a forked replica is ready to load a model
+within milliseconds. Each runtime has one zygote in each namespace, as forked processes share the zygote's
+memory layout and hash seed. The zygote never reads the specification of a replica: the forked shim does.
 
-A child is the shim of its run, like an executed one (`container/shim.py`), and the container's process is a
-child of the shim; neither depends on the life of the zygote. Forking 120 MB takes 7 ms, and both fork, so one
-such pair, the spare, always waits for the next connection; until it has one, it dies with the zygote.
+The zygote forks a container shim (`container/shim.py`), and the shim forks the container's process; both
+outlive the zygote once a connection has taken them. A fork of 120 MB takes 7 ms, and a start needs two. So
+one such pair, the spare, always waits for the next connection, and a waiting spare dies with the zygote.
 
 The zygote must stay single-threaded, hold no descriptor except its socket, configure nothing (no logging, no
 signal handlers), and not know Pods or the API.
 
 Run as: python -P -m serving.embedded.kubelet.zygote.process DIRECTORY NAME MODULE [CGROUP ...]
 Each spare has a cgroup below each CGROUP. In DIRECTORY:
-    NAME.lock  held (flock) while it lives: a second zygote ends at once
-    NAME.json  its identity, by `processes.write_identity`
-    NAME.sock  exists while it listens. A connection is one fork: the answer is the shim's pidfd (SCM_RIGHTS)
-               with {"inherited": bytes of memory shared with the zygote, "groups": its cgroups}. Then the
-               shim reads a specification, and closes the connection when the start is recorded
+    NAME.lock  held (flock) while the zygote lives: a second zygote ends at once
+    NAME.json  the zygote's process identity, by `processes.write_identity`
+    NAME.sock  exists while the zygote listens. A connection takes the spare: the answer is the shim's pidfd
+               (SCM_RIGHTS) with {"inherited": bytes of memory that the shim shares with the zygote,
+               "groups": the cgroups of the container's process}. Then the shim reads the specification, and
+               closes the connection when it has recorded the start
 """
 
 import gc
@@ -39,14 +40,16 @@ from serving.system.network import descriptors
 
 BACKLOG = 256
 READ_SECONDS = 10.0
-"""Longest wait of a forked child for its specification, which the agent sends within milliseconds."""
+"""Longest wait of a shim for its specification, which the node agent sends within milliseconds."""
 REST_SECONDS = 0.2
-"""Between the use of a spare and the next fork, unless a connection waits: the new replica needs the
-processors."""
+"""Pause between the use of a spare and the next fork, as the new replica needs the processors; a waiting
+connection ends the pause."""
 
 
 def main() -> int:
-    """Fork until killed. Returns only in forked processes, with the container's exit status."""
+    """Fork until killed; return at once if another process is this zygote. A forked process returns its exit
+    status: the shim 0, the container's process the status of the runtime.
+    """
     directory, name, module = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     lock = locks.try_lock(directory / f"{name}.lock")
     if lock is None:
@@ -55,16 +58,19 @@ def main() -> int:
     runtime = import_runtime(module)
     listener = _listen(directory, name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shims have no parent that waits for them
-    used = _fork_spares(listener)
+    use_writer = _fork_spares(listener)
+    # From here on in a spare: the shim, and after `PendingProcess` also the container's process.
     os.close(lock)
     shim.block_stop_signals()
     process = shim.PendingProcess(_prepare_program)
-    if process.pid:
+    if process.pid:  # the shim
         groups = sandbox.move_to_new_cgroups(process.pid, str(process.machine_pid), sys.argv[4:])
-        _become_shim(listener, used, process, groups)
+        _become_shim(listener, use_writer, process, groups)
         return 0
-    listener.detach()  # its descriptor is closed, and its number may be another file's
-    sys.argv = [str(runtime.__file__), *process.spec["argv"][3:]]
+    # `_prepare_program` has closed the listener's descriptor, whose number may be another file's by now.
+    listener.detach()
+    arguments = process.spec["argv"][3:]  # after the interpreter, `-m` and the module
+    sys.argv = [str(runtime.__file__), *arguments]
     sys.modules["__main__"] = runtime
     return int(runtime.main())
 
@@ -93,7 +99,8 @@ def _listen(directory: Path, name: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     before = os.umask(0o077)
-    listener.bind(f"/proc/self/fd/{directory_fd}/{name}.sock")  # the path may be too long for an address
+    # Not by `path`, which may be longer than the 107 bytes of a socket's address.
+    listener.bind(f"/proc/self/fd/{directory_fd}/{name}.sock")
     os.umask(before)
     os.close(directory_fd)
     listener.listen(BACKLOG)
@@ -101,24 +108,24 @@ def _listen(directory: Path, name: str) -> socket.socket:
 
 
 def _fork_spares(listener: socket.socket) -> int:
-    """Keep one spare forked. Returns only in spares, with the descriptor to report their use."""
+    """Keep one spare forked. Returns only in a spare, with the pipe on which it reports its use."""
     zygote = os.pidfd_open(os.getpid())
     while True:
         if threads() != 1:
             sys.exit("has more than one thread: it cannot be forked")
-        is_used, used = os.pipe()
+        use_reader, use_writer = os.pipe()
         try:
             if _fork() == 0:
-                os.close(is_used)
+                os.close(use_reader)
                 os.setsid()
                 namespaces.die_with(zygote)
                 os.close(zygote)
-                return used
+                return use_writer
         except OSError as error:  # no memory, or too many processes: the client gets no answer
             print(f"fork: {error}", file=sys.stderr, flush=True)  # noqa: T201 its log
-        os.close(used)
-        os.read(is_used, 1)  # returns also when the spare dies
-        os.close(is_used)
+        os.close(use_writer)
+        os.read(use_reader, 1)  # returns also when the spare dies
+        os.close(use_reader)
         select.select([listener], [], [], REST_SECONDS)
 
 
@@ -133,24 +140,33 @@ def _fork() -> int:
     return pid
 
 
-def _become_shim(listener: socket.socket, used: int, process: shim.PendingProcess, groups: list[str]) -> None:
-    """Wait for a connection, answer it, and supervise the run that it specifies."""
+def _become_shim(
+    listener: socket.socket, use_writer: int, process: shim.PendingProcess, groups: list[str]
+) -> None:
+    """Wait for a connection, answer, and supervise the run that the client specifies.
+
+    Args:
+        listener: the zygote's socket.
+        use_writer: the pipe by which the zygote learns that it needs the next spare.
+        process: waits for the specification, and becomes the container's process.
+        groups: the cgroups of `process`; empty if it has none of its own yet.
+    """
     connection = listener.accept()[0]
     listener.close()
     namespaces.die_with(None)
-    os.write(used, b"1")
-    os.close(used)
+    os.write(use_writer, b"1")
+    os.close(use_writer)
     connection.settimeout(READ_SECONDS)
     try:
         answer = json.dumps({"inherited": unreclaimable_bytes(), "groups": groups}).encode()
         pidfd = os.pidfd_open(os.getpid())
         socket.send_fds(connection, [answer], [pidfd])
         os.close(pidfd)
-        raw, listeners = descriptors.receive(connection.fileno(), READ_SECONDS)
+        raw, container_listeners = descriptors.receive(connection.fileno(), READ_SECONDS)
         spec: dict[str, Any] = json.loads(raw)
     except (OSError, ValueError):
         return  # the client is gone, or dismissed this process
-    shim.supervise(spec, process, connection.detach(), listeners)
+    shim.supervise(spec, process, connection.detach(), container_listeners)
 
 
 def unreclaimable_bytes() -> int:
@@ -163,10 +179,11 @@ def unreclaimable_bytes() -> int:
 
 
 def _prepare_program(spec: dict[str, Any]) -> None:
-    """Reset the forked process to the state of a new one, except for the zygote's imports."""
+    """Reset the container's process to the state of a new one, except for the zygote's imports."""
     os.closerange(descriptors.FIRST_PASSED + spec["listeners"], os.sysconf("SC_OPEN_MAX"))
     namespaces.prctl(namespaces.PR_SET_DUMPABLE, 1)  # own its /proc entries, as after an exec
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        # Python's own handler of SIGINT raises KeyboardInterrupt, as in a new process.
         if callable(signal.getsignal(number)) and number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default

@@ -191,7 +191,7 @@ class OpenAiApp:
         if isinstance(given, str):
             prompt = self._vocabulary.encode(given, self._context)
         else:
-            prompt = self._vocabulary.known([token for token in body.prompt if isinstance(token, int)])
+            prompt = self._vocabulary.checked([token for token in body.prompt if isinstance(token, int)])
         request = self._request(body, prompt, "prompt")
         return _Prepared(request, self._answer_to(request, Completion, "cmpl"), body.streaming)
 

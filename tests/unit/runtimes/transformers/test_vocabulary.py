@@ -60,7 +60,7 @@ def of_words(*words: str) -> Any:
             lambda known: known.encode_chat([{"role": "user", "content": PAD}], 10),
             r"messages: .* below 256, .*, got 256 \(\[PAD\]\)",
         ),
-        (lambda known: known.known([7, 256]), r"prompt\[1\]: must be a token from 0 to 255, got 256"),
+        (lambda known: known.checked([7, 256]), r"prompt\[1\]: must be a token from 0 to 255, got 256"),
     ],
     ids=["text", "long text", "chat", "tokens"],
 )
@@ -73,7 +73,7 @@ def test_token_is_refused_when_the_model_has_no_embedding_for_it(
 
 
 def test_token_is_known_when_the_model_has_more_embeddings_than_the_tokenizer_tokens() -> None:
-    assert list(bytewise(300, PAD).known([256, 299])) == [256, 299]
+    assert list(bytewise(300, PAD).checked([256, 299])) == [256, 299]
     assert list(bytewise(300, PAD).encode(PAD, 10)) == [256]
 
 
@@ -84,7 +84,7 @@ def test_checkpoint_refuses_added_tokens_when_its_embeddings_were_not_resized(tm
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     loaded = checkpoint.load_folder(str(tmp_path), "cpu").vocabulary
     size = model.config.vocab_size
-    assert list(loaded.known([size - 1])) == [size - 1]
+    assert list(loaded.checked([size - 1])) == [size - 1]
     with pytest.raises(errors.ApiError, match=f"below {size}, .*, got {size} "):
         loaded.encode(PAD, 10)
 

@@ -1,36 +1,36 @@
 import pytest
 
 from autoscaler.observation import Load
-from autoscaler.simulate.baselines.last_value import LastValue, Level
+from autoscaler.simulate.baselines.last_value import LastValue, RateEstimate
 from autoscaler.simulate.baselines.seasonal_naive import SeasonalNaive
 from tests.unit.autoscaler.simulate.baselines.observations import START, BaselineService, history, inputs
 
 DAY = 1440
 
 
-def level(rates: list[float]) -> Level:
-    learned = Level()
+def estimate(rates: list[float]) -> RateEstimate:
+    learned = RateEstimate()
     for position, rate in enumerate(rates):
         learned.see(Load(5.0 * position, 5.0 * position + 5, 0, 5 * rate, 0, 0, 0))
     return learned
 
 
 def test_an_even_rate_is_expected_to_stay() -> None:
-    assert level([20.0] * 200).ahead(100) == pytest.approx(20)
+    assert estimate([20.0] * 200).ahead(100) == pytest.approx(20)
 
 
 def test_a_ramp_is_followed_by_its_slope() -> None:
-    ramp = level([0.5 * at for at in range(400)])  # 0.1 per second
+    ramp = estimate([0.5 * at for at in range(400)])  # 0.1 per second
     assert ramp.ahead(100) - ramp.ahead(0) == pytest.approx(10, rel=0.1)
 
 
 def test_fall_is_not_anticipated() -> None:
-    fall = level([200 - 0.5 * at for at in range(400)])
+    fall = estimate([200 - 0.5 * at for at in range(400)])
     assert fall.ahead(100) == fall.ahead(0)
 
 
 def test_noise_is_added_once() -> None:
-    noisy = level([10.0, 30.0] * 200)
+    noisy = estimate([10.0, 30.0] * 200)
     assert noisy.ahead(0) == pytest.approx(20 + 10, rel=0.1)
 
 
