@@ -80,7 +80,7 @@ class Readings:
         now, live = clock.monotonic(), self._live()
         self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
         self._board.retain(known)
-        self._tokens.tick(read.readings)
+        self._tokens.tick(read.readings, now)
 
     async def read_gauges(
         self, targets: Mapping[Key, ScaleTargetName], states: Mapping[Key, TargetState]

@@ -36,16 +36,18 @@ def idle_need(
     if replicas.desired > 0:
         idle_seconds = now - idle.last_request
         if replicas.ready == 0 and idle_seconds < GRACE_STARTUPS * startup:
-            is_kept = True  # clients that gave up ask again: a start that is abandoned each time never ends
+            # Clients that gave up ask again: a start that is abandoned each time never ends.
+            is_kept, message = True, "the first replica is starting"
         elif idle_limit is not None:
             is_kept = idle_seconds < idle_limit
+            message = f"a replica is kept for {idle_limit:g} s after a request"
         else:
             is_kept = idle.keeps(now, startup, config.risk)
+            message = "a request is likely enough to keep a replica"
         if not is_kept:
             return replace(need, replicas=0, reason="Idle", message=f"no request for {idle_seconds:.0f} s")
         # Neither a past backlog alone nor stabilization alone keeps a replica of a target without requests.
         count = max(min(need.replicas, stabilized), 1)
-        message = "a request is likely enough to keep a replica"
         return replace(need, replicas=count, reason="KeepAlive", message=message)
     may_prewarm = config.zero.prewarm and config.prediction != "Disabled" and idle_limit is None
     if may_prewarm and idle.prewarms(now, startup, config.risk):

@@ -214,13 +214,14 @@ class Gauges:
         }
         by_replica = [engines.waiting_tokens(page, PROMPT_LENGTH) for page in read.values()]
         waiting_tokens = [tokens for tokens in by_replica if tokens is not None]
-        before, last.token_totals = (
-            last.token_totals,
-            {uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None},
-        )
+        before = last.token_totals
+        totals = {uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None}
+        uids = {str(pod["metadata"]["uid"]) for pod in pods}
+        # A page that does not answer once must not cost the rate of the next one.
+        last.token_totals = {uid: total for uid, total in before.items() if uid in uids} | totals
         rates = [
             max(total - before[uid][0], 0.0) / (now - before[uid][1])
-            for uid, (total, _) in last.token_totals.items()
+            for uid, (total, _) in totals.items()
             if uid in before and now > before[uid][1]
         ]
         load = EngineLoad(

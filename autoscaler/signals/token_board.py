@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autoscaler.observation import EngineLoad
-from autoscaler.signals.board import Reading, is_restarted
+from autoscaler.signals.board import Reading, is_restarted, span
 from autoscaler.signals.exposition import ScaleTargetName, Tokens
 
 QUEUED_SECONDS = 1.0
@@ -22,6 +22,8 @@ class _Gateway:
     """The last reading of one gateway."""
 
     reading: Reading
+    read_at: float
+    """Monotonic seconds of the tick that took the reading."""
     rates: dict[ScaleTargetName, float] = field(default_factory=dict)
     """Processed tokens per second of each target between the last two readings; empty after the first one."""
 
@@ -32,25 +34,30 @@ class TokenBoard:
     def __init__(self) -> None:
         self._gateways: dict[str, _Gateway] = {}
 
-    def tick(self, readings: Iterable[Reading]) -> None:
-        """Take the readings of one tick, one for each gateway; a gateway without a reading is forgotten."""
-        self._gateways = {reading.gateway: self._updated(reading) for reading in readings}
+    def tick(self, readings: Iterable[Reading], now: float) -> None:
+        """Take the readings of one tick, one for each gateway; a gateway without a reading is forgotten.
 
-    def _updated(self, reading: Reading) -> _Gateway:
-        """Return a gateway's state after a reading."""
+        Args:
+            readings: the readings.
+            now: monotonic seconds.
+        """
+        self._gateways = {reading.gateway: self._updated(reading, now) for reading in readings}
+
+    def _updated(self, reading: Reading, now: float) -> _Gateway:
+        """Return a gateway's state after a reading; a reading that repeats its counts changes nothing."""
         before = self._gateways.get(reading.gateway)
         if before is None:
-            return _Gateway(reading)
-        seconds = reading.read_at - before.reading.read_at
-        if seconds <= 0:  # a repeated reading, or one after the gateway's clock was set back
+            return _Gateway(reading, now)
+        if reading.read_at == before.reading.read_at:
             return before
+        seconds = span(before.reading, reading, now - before.read_at)
         # The counters of a restarted Envoy, and of a new target, began at 0.
         earlier = {} if is_restarted(before.reading, reading) else before.reading.tokens
         rates = {
             target: max(tokens.processed - earlier.get(target, _NO_TOKENS).processed, 0.0) / seconds
             for target, tokens in reading.tokens.items()
         }
-        return _Gateway(reading, rates)
+        return _Gateway(reading, now, rates)
 
     def waiting_tokens(self, target: ScaleTargetName) -> float | None:
         """Return the waiting tokens of a target; None if no gateway counts its tokens."""

@@ -82,6 +82,8 @@ MOST_UNIX_SECONDS = 1e11
 MOST_LOST_SHARE = 0.2
 """At most this share of absent bins is lost data, to be interpolated. With more of them, the recording omits
 bins without requests."""
+MOST_BINS = 10_000_000
+"""Most bins of a trace, of which each array takes 80 MB: a year of bins of 3 s."""
 
 
 class Unreadable(ValueError):
@@ -189,20 +191,28 @@ class _Table:
     name: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]
+    lines: Sequence[int]
+    """Number of each row's line in the file, from 1."""
 
     @classmethod
     def of(cls, name: str, text: str) -> "_Table":
-        lines = csv.reader(text.lstrip("\ufeff").splitlines())
-        header = next(lines, None)
+        reader = csv.reader(text.lstrip("\ufeff").splitlines())
+        header = next(reader, None)
         if not header:
             raise Unreadable(f"{name}: the file is empty")
-        rows = [row for row in lines if row]
+        rows: list[list[str]] = []
+        lines: list[int] = []
+        for row in reader:
+            if row and len(row) != len(header):
+                raise Unreadable(
+                    f"{name}: row {reader.line_num} has {len(row)} values for {len(header)} columns"
+                )
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
         if not rows:
             raise Unreadable(f"{name}: there are no rows below the header")
-        for number, row in enumerate(rows, 2):
-            if len(row) != len(header):
-                raise Unreadable(f"{name}: row {number} has {len(row)} values for {len(header)} columns")
-        return cls(name, tuple(column.strip().lower() for column in header), rows)
+        return cls(name, tuple(column.strip().lower() for column in header), rows, lines)
 
     def column(self, names: Sequence[str]) -> int | None:
         """Return the position of the first existing column of `names`."""
@@ -217,12 +227,14 @@ class _Table:
         try:
             values = np.array(texts, dtype=np.float64)
         except ValueError:
-            values = np.array([self._number(text, column, row) for row, text in enumerate(texts, 2)])
+            values = np.array(
+                [self._number(text, column, line) for line, text in zip(self.lines, texts, strict=True)]
+            )
         bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
         if len(bad):
             row = int(bad[0])
             raise Unreadable(
-                f"{self.name}: row {row + 2}, column {self.columns[column]}: {texts[row]!r} "
+                f"{self.name}: row {self.lines[row]}, column {self.columns[column]}: {texts[row]!r} "
                 "is no count, rate or size"
             )
         return values
@@ -235,10 +247,10 @@ class _Table:
                 f"{self.name}: no column says when; there are {', '.join(self.columns)}; "
                 f"known are {', '.join(TIMES)}"
             )
-        first = self.texts(column)[0].strip()
-        if any(mark in first for mark in ":-/"):  # an ISO time
+        texts = self.texts(column)
+        if _is_iso_time(texts[0]):
             moments = np.array(
-                [self._moment(text, column, row) for row, text in enumerate(self.texts(column), 2)]
+                [self._moment(text, column, line) for line, text in zip(self.lines, texts, strict=True)]
             )
             start = float(moments.min())
             return start, moments - start
@@ -249,22 +261,31 @@ class _Table:
             return float(values.min()), values - values.min()
         return FIRST_DAY, values
 
-    def _moment(self, text: str, column: int, row: int) -> float:
+    def _moment(self, text: str, column: int, line: int) -> float:
         try:
             moment = dt.datetime.fromisoformat(text.strip().replace("/", "-"))
         except ValueError:
             raise Unreadable(
-                f"{self.name}: row {row}, column {self.columns[column]}: {text!r} is no ISO time"
+                f"{self.name}: row {line}, column {self.columns[column]}: {text!r} is no ISO time"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
 
-    def _number(self, text: str, column: int, row: int) -> float:
+    def _number(self, text: str, column: int, line: int) -> float:
         try:
             return float(text)
         except ValueError:
             raise Unreadable(
-                f"{self.name}: row {row}, column {self.columns[column]}: {text!r} is no number"
+                f"{self.name}: row {line}, column {self.columns[column]}: {text!r} is no number"
             ) from None
+
+
+def _is_iso_time(text: str) -> bool:
+    """Whether a time is an ISO date and time, not a number such as `5e-01`."""
+    try:
+        float(text)
+    except ValueError:
+        return any(mark in text for mark in ":-/")
+    return False
 
 
 def _requests(table: _Table) -> RequestTrace:
@@ -287,8 +308,10 @@ def _bins(table: _Table, column: int, *, counts: bool) -> BinTrace:
     order = np.argsort(times, kind="stable")
     times, values = times[order], values[order]
     step = _step(table.name, times)
+    bins = round(float(times[-1] - times[0]) / step) + 1
+    if bins > MOST_BINS:
+        raise Unreadable(f"{table.name}: a bin lasts {step:g} s and there are {bins}; at most {MOST_BINS}")
     bin_of_row = np.round((times - times[0]) / step).astype(np.int64)
-    bins = int(bin_of_row[-1]) + 1
     rows_of_bin = np.bincount(bin_of_row, minlength=bins)
     by_bin: Floats = np.bincount(bin_of_row, weights=values, minlength=bins).astype(np.float64)
     if not counts:  # of several rows in one bin, counts add up and rates are averaged
@@ -326,7 +349,7 @@ def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
     for row in np.argsort(times, kind="stable").tolist():
         if families[row] not in {"G", "W"} or shapes[row] <= 0:
             raise Unreadable(
-                f"{table.name}: row {row + 2}: iat_dist {families[row]!r} with iat_shape {shapes[row]:g}; "
+                f"{table.name}: row {table.lines[row]}: iat_dist {families[row]!r} with iat_shape {shapes[row]:g}; "
                 "known are G (gamma) and W (Weibull), with a shape above 0"
             )
         law = Law(float(times[row]), window_seconds, float(rates[row]), families[row], float(shapes[row]))

@@ -113,5 +113,8 @@ def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
 async def _message(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:
     if not conflicts.of_fields(error):
         return exits.words(error)
-    stored = await kube.get(document.kind, document.namespace, document.name)
+    try:
+        stored = await kube.get(document.kind, document.namespace, document.name)
+    except errors.ApiError:  # deleted meanwhile, or a user without the right to read it
+        return exits.words(error)
     return conflicts.words(error, stored, document.body)

@@ -51,7 +51,7 @@ def of_message(message: bytes) -> int:
         errors.ApiError: 400, the message has too many fields, or is truncated.
     """
     raw_size = position = 0
-    for _ in range(_MAX_FIELDS):
+    for _ in range(_MAX_FIELDS + 1):  # once more, to see the end of the last field
         if position == len(message):
             return raw_size + (len(message) - raw_size) * _MESSAGE_BYTE
         tag, position = _varint(message, position)

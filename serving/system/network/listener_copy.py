@@ -52,7 +52,11 @@ def _listener_copy(pidfd: int, descriptor: int, host: str, port: int) -> socket.
     if own_descriptor < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
-    copy = socket.socket(fileno=own_descriptor)
+    try:
+        copy = socket.socket(fileno=own_descriptor)
+    except OSError:  # the process has reused the number for another file
+        os.close(own_descriptor)
+        return None
     is_listener = bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     if is_listener and copy.getsockname()[:2] == (host, port):
         return copy

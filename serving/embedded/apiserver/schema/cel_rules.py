@@ -49,7 +49,9 @@ def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Caus
             # A patch shares the members that it does not change with the old object.
             if evaluation == "always" or member is not before:
                 yield from check(member, before, member_schema, path + schemas.path_step(key))
-    elif isinstance(value, list) and _evaluation(schemas.items(schema)):
+    elif isinstance(value, list) and (evaluation := _evaluation(schemas.items(schema))):
+        if evaluation == "when changed" and value == old:
+            return
         for index, item in enumerate(value):
             yield from check(item, _old_item(item, old, schema), schemas.items(schema), f"{path}[{index}]")
 
@@ -109,8 +111,10 @@ def _evaluation(schema: Schema) -> Evaluation | None:
 
 
 def _old_item(item: Any, old: Any, schema: Schema) -> Any:
-    """Return the item of the old list that has the key of an item; None if there is none."""
+    """Return the item of the old list that has the key of an item; None if there is none, as in a list
+    without keys.
+    """
     key = schemas.key_of(item, schema)
-    if key is None or not isinstance(old, list):
+    if not key or not isinstance(old, list):
         return None
     return next((other for other in old if schemas.key_of(other, schema) == key), None)

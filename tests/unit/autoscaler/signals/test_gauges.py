@@ -140,7 +140,9 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
 
     async def page(request: web.Request) -> web.Response:
-        total = totals[request.match_info["pod"]]
+        total = totals.get(request.match_info["pod"])
+        if total is None:
+            return web.Response(status=503)
         return web.Response(
             text="vllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.9\n"
             f"vllm:prompt_tokens_total {total}\n"
@@ -173,7 +175,12 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
         await read.read({key: Request([metric], pods)})
         assert read.engine_load(key) == EngineLoad(150.0, 2, 4.0, 0.9)
         assert read.of(key)[0] == {"TokensPerSecond": 150.0}
-        now[0] = 171.0
+        now[0], totals["c"] = 120.0, totals.pop("a")
+        await read.read({key: Request([metric], pods)})
+        now[0], totals["a"], totals["b"] = 130.0, totals.pop("c") + 200, 5500.0
+        await read.read({key: Request([metric], pods)})
+        assert read.engine_load(key) == EngineLoad(10.0, 2, 4.0, 0.9), "one page did not answer once"
+        now[0] = 191.0
         assert read.engine_load(key) is None, "a minute old"
     finally:
         await read.close()

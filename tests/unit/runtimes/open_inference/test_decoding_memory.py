@@ -164,6 +164,13 @@ def test_a_message_of_too_many_or_broken_fields_is_refused(message: bytes) -> No
         decoding_memory.of_message(message)
 
 
+def test_a_message_of_as_many_fields_as_allowed_is_accepted() -> None:
+    most = decoding_memory._MAX_FIELDS
+    assert decoding_memory.of_message(b"\x2a\x00" * most) > 0
+    with pytest.raises(errors.ApiError, match=f"at most {most} fields"):
+        decoding_memory.of_message(b"\x2a\x00" * (most + 1))
+
+
 def test_values_of_a_typed_message_take_less_than_estimated() -> None:
     request = messages.ModelInferRequest()
     request.inputs.add(name="x", datatype="BYTES", shape=[COUNT]).contents.bytes_contents.extend(

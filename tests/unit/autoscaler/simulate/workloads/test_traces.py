@@ -112,6 +112,8 @@ def test_clients_have_their_windows_and_laws() -> None:
         ("minute,requests\n1,2\n2,x\n", "x.csv: row 3, column requests: 'x' is no number"),
         ("minute,requests\n1,2\n2,-1\n", "x.csv: row 3, column requests: '-1' is no count"),
         ("minute,requests\n1,2\n2,nan\n", "row 3, column requests"),
+        ("minute,requests\n\n1,2\n2,x\n", "x.csv: row 4, column requests: 'x' is no number"),
+        ("t_s,count\n1,1\n2,1\n3,1\n1e10,1\n", "x.csv: a bin lasts 1 s and there are 10000000000"),
         ("minute,requests\n1,2\n2\n", "x.csv: row 3 has 1 values for 2 columns"),
         ("timestamp,value\n2014-01-01,2\nnoon,3\n", "x.csv: row 3, column timestamp: 'noon' is no ISO time"),
         ("minute,requests\n1,2\n1,2\n", "x.csv: all rows are of the same moment"),
@@ -131,3 +133,9 @@ def test_no_rate_is_lost_when_rows_are_out_of_order() -> None:
     trace = parse("x", lines("minute,requests", *rows))
     assert isinstance(trace, BinTrace)
     assert (trace.rates * 60).tolist() == pytest.approx(range(1, 51))
+
+
+def test_numbers_in_scientific_notation_are_no_dates() -> None:
+    trace = parse("x", "t_s,count\n5e-01,1\n1.5e+00,1\n2.5e+00,1\n")
+    assert isinstance(trace, BinTrace)
+    assert (trace.step, trace.rates.tolist()) == (1.0, [1.0, 1.0, 1.0])
