@@ -29,7 +29,7 @@ typedef enum {
   OUTPUT_ADMITTED,
   REQUESTS_ADMITTED,
   STARTED_ADMITTED,
-  UNREAD_SETTLED,  // estimated tokens of prompts that an engine has read, and not reported by the request's end
+  UNREAD_SETTLED,  // estimated tokens of prompts that were read, and not reported before the request ended
   PROMPT_TOKENS,   // tokens of prompts, as engines reported them
   GENERATED_TOKENS,
   TOKEN_COUNTERS  // their number
