@@ -29,6 +29,7 @@ class WaitingRequests:
     last_request: float = 0.0
     """Unix seconds."""
     last_wake: dict[str, Any] | None = None
+    """The last wake of the target, as `wake.report` returns it."""
 
 
 NONE_WAITING = WaitingRequests()
@@ -51,7 +52,8 @@ class DemandReporter:
         self._manager = f"{names.FIELD_MANAGER_PREFIX}{self._reporter}"
         self._reported: dict[Key, WaitingRequests] = {}
         self._written: dict[Key, int] = {}
-        """Waiting requests of each report that the API may have."""
+        """By Autoscaler, the most waiting requests that its entry in the API may have: a failed write may
+        have arrived."""
         self._loop = Reconciler(
             "demand",
             self._write,
@@ -81,6 +83,7 @@ class DemandReporter:
             or (reported.count > 0) != (waiting.count > 0)
             or reported.last_wake != waiting.last_wake
         )
+        # NONE_WAITING without urgency: the backends that had requests are gone, and so is the last request.
         if urgent or waiting == NONE_WAITING:
             self._loop.add(key)
 

@@ -43,6 +43,7 @@ _HOP_BY_HOP = frozenset(
 _BODY_HEADERS = frozenset({"content-length", "expect"})
 """Dropped from requests, whose body is sent as a whole; Envoy has answered `Expect`."""
 _NO_DEFAULTS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""Headers that aiohttp would otherwise add to requests without them."""
 
 
 class _HttpRequest:
@@ -93,7 +94,7 @@ class Listener:
         """Args: session: of connections to replicas; it must not decode bodies."""
         server = web.Server(
             self._handle,
-            handler_cancellation=True,  # a hang-up shows only on the connection
+            handler_cancellation=True,  # a held request does no I/O by which it would notice a hang-up
             auto_decompress=False,
             access_log=None,
             # Envoy has limits of its own; these must not be lower.

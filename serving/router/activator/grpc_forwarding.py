@@ -1,6 +1,7 @@
 """Forwards the held requests of a backend whose replicas speak HTTP/2: calls of any gRPC method.
 
-Messages are passed on as bytes. They wait in Envoy: a held call reads none, and HTTP/2 stops their sender.
+Messages are passed on as bytes. The messages of a held call are not read: HTTP/2's flow control stops their
+sender, so that they wait in Envoy.
 """
 
 import asyncio
@@ -18,18 +19,22 @@ from serving.system.network import addresses, replica_connections
 
 _METADATA_BYTES = 64 * 1024
 """Above Envoy's limit of 60 KiB for the headers of a request and of an answer; gRPC's own is 8 KiB."""
-_SIZES = [
+_SIZE_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", _METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
 ]
-"""gRPC's limit of 4 MiB for messages is the replica's to set."""
-_CHANNEL = [*_SIZES, ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
+"""Messages have no limit here (-1, by default 4 MiB): the replica has its own."""
+_CHANNEL_OPTIONS = [
+    *_SIZE_OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
 """gRPC waits a second, and later minutes, after a failed connection; a replica that starts is up earlier."""
-_RESERVED = ("grpc-", ":")
-"""Prefixes of metadata that each hop sets itself; so is `user-agent`."""
-_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_RESERVED_PREFIXES = ("grpc-", ":")
+"""Metadata with these prefixes, and `user-agent`, are not forwarded: each hop sets its own."""
+_STATUS_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -38,12 +43,21 @@ class _Answer:
     """A replica's answer to a call, of which the initial metadata has arrived."""
 
     def __init__(self, connection: contextlib.AsyncExitStack, call: Any, metadata: Metadata) -> None:
+        """Args:
+        connection: closes the channel to the replica.
+        call: the call to the replica (`grpc.aio.StreamStreamCall`).
+        metadata: the initial metadata of the answer.
+        """
         self._connection = connection
         self._call = call
         self._metadata = metadata
 
     async def relay(self, context: Any) -> None:
-        """Send the answer to the client: metadata, messages, and the status with its trailing metadata."""
+        """Send the answer to the client: metadata, messages, and the status with its trailing metadata.
+
+        Args:
+            context: of the client's call (`grpc.aio.ServicerContext`).
+        """
         try:
             await context.send_initial_metadata(self._metadata)
             while (message := await self._call.read()) is not grpc.aio.EOF:
@@ -59,11 +73,17 @@ class _GrpcRequest:
     """A call from Envoy."""
 
     size = 0
-    """Bytes that it holds in memory."""
+    """Bytes that it holds in memory: its messages are not read while it waits."""
 
     def __init__(
         self, method: str, messages: AsyncIterator[bytes], context: Any, replicas: "_ReplicaChannels"
     ) -> None:
+        """Args:
+        method: `/PACKAGE.SERVICE/METHOD`.
+        messages: of the client, each as bytes.
+        context: of the client's call (`grpc.aio.ServicerContext`).
+        replicas: opens the channel to the chosen replica.
+        """
         self._method = method
         self._messages = messages
         self._context = context
@@ -73,7 +93,10 @@ class _GrpcRequest:
         """Read nothing."""
 
     async def send(self, replica: Endpoint) -> _Answer:
-        """Return the replica's answer; a call that was sent is not repeated, as its messages are gone."""
+        """Return the replica's answer, of which the initial metadata has arrived.
+
+        A call that was sent is not repeated, as its messages have been read from the client.
+        """
         async with contextlib.AsyncExitStack() as connection:
             channel = await connection.enter_async_context(self._replicas.open(replica))
             call = channel.stream_stream(self._method)(
@@ -86,7 +109,7 @@ class _GrpcRequest:
         return tuple(
             (name, value)
             for name, value in self._context.invocation_metadata()
-            if not name.startswith(_RESERVED) and name != "user-agent"
+            if not name.startswith(_RESERVED_PREFIXES) and name != "user-agent"
         )
 
 
@@ -94,6 +117,11 @@ class _ReplicaChannels:
     """Channels to replicas: by TCP, or by their Unix sockets."""
 
     def __init__(self, sockets: Path, tunnels: Path, connect_seconds: float) -> None:
+        """Args:
+        sockets: the folder of the Pods' Unix sockets.
+        tunnels: the folder for the Unix sockets of tunnels (`replica_connections.tunnel`).
+        connect_seconds: the limit of one connection.
+        """
         self._sockets = sockets
         self._tunnels = tunnels
         self._connect_seconds = connect_seconds
@@ -102,7 +130,8 @@ class _ReplicaChannels:
     async def open(self, replica: Endpoint) -> AsyncIterator[Any]:
         """Yield a connected channel, and close it afterwards.
 
-        A call itself would not distinguish a failed connection from a failed call.
+        It connects before any call, as a call does not distinguish a failed connection, after which another
+        replica can get the call, from a failed call.
 
         Raises:
             NotConnected: the connection failed, or takes too long.
@@ -112,11 +141,13 @@ class _ReplicaChannels:
             try:
                 async with asyncio.timeout(self._connect_seconds):
                     target = f"{'ipv6' if ':' in replica.address else 'ipv4'}:{name}"
-                    options: list[tuple[str, int | str]] = [*_CHANNEL]
+                    options: list[tuple[str, int | str]] = [*_CHANNEL_OPTIONS]
                     if replica.unix:
                         target = f"unix:{self._sockets / replica.socket}"
                     elif replica_connections.is_marked(replica.address):
-                        # gRPC cannot mark its sockets.
+                        # The replica's port may accept packets with the gateway's mark (SO_MARK) alone. gRPC
+                        # cannot set it, so gRPC connects to a Unix socket, and the tunnel passes its bytes on
+                        # over a marked TCP connection.
                         tunnel = replica_connections.tunnel(self._tunnels, replica.address, replica.port)
                         target = f"unix:{await opened.enter_async_context(tunnel)}"
                         options.append(("grpc.default_authority", name))
@@ -157,7 +188,7 @@ class GrpcListener:
         self.backend = backend
         self._path = path
         self._replicas = _ReplicaChannels(sockets, path.parent, connect_seconds)
-        self._server = grpc.aio.server(options=_SIZES)
+        self._server = grpc.aio.server(options=_SIZE_OPTIONS)
         self._server.add_generic_rpc_handlers((_EveryMethod(self._handle),))
 
     async def open(self) -> None:
@@ -181,7 +212,7 @@ class GrpcListener:
         try:
             answer = await self.backend.hold(_GrpcRequest(method, messages, context, self._replicas))
         except Refused as refused:
-            await context.abort(_STATUS[grpc_status.STATUS_OF[refused.http_status]], str(refused))
+            await context.abort(_STATUS_BY_NUMBER[grpc_status.STATUS_OF[refused.http_status]], str(refused))
         else:
             await answer.relay(context)
 

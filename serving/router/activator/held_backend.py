@@ -1,7 +1,7 @@
-"""Holds one backend's requests until a replica is free, whatever their protocol.
+"""Holds one backend's requests, of either protocol, until a replica is free.
 
-A request that no replica accepted is retried until its deadline; one that a replica accepted and did not
-answer, as the Route's retry policy allows. A request whose client has hung up is dropped.
+A request that no replica accepted is retried until its deadline; a request that a replica accepted and
+did not answer is retried as the Route's retry policy allows. A request whose client has hung up is dropped.
 """
 
 import asyncio
@@ -87,7 +87,8 @@ class RequestObserver:
     queue_changed: Callable[["HeldBackend"], None]
     """The number of waiting requests may have changed."""
     woken: Callable[["HeldBackend", Endpoint, float], None]
-    """A replica gets the first request after a time without replicas; with its arrival in Unix seconds."""
+    """A replica gets the first request after a time without replicas; the last argument is that request's
+    arrival in Unix seconds."""
     answered: Callable[[float], None]
     """A response has begun, after these seconds."""
     refused: Callable[[str], None]
@@ -120,7 +121,8 @@ class HeldBackend:
         self._held_since: dict[int, float] = {}
         """Monotonic arrival times of tickets that arrived without a ready replica and still have none."""
         self._cold_since: float | None = None
-        """Unix arrival time of the first of these requests."""
+        """Arrival, in Unix seconds, of the first request that came without a ready replica, until a replica
+        gets a request; None if there is none."""
         self._end: Callable[[], errors.SlipwayError] | None = None
         """Makes the error for waiting requests, once this backend is gone."""
 
@@ -138,6 +140,7 @@ class HeldBackend:
         self._end = (
             partial(_Moved, successor) if successor is not None else partial(Refused, self.name, refusal)
         )
+        # The replicas of a removed backend still take its waiting requests.
         if not self.queue.replicas or refusal is STOPPING:
             for turn in self._turns.values():
                 if not turn.done():
@@ -185,7 +188,7 @@ class HeldBackend:
         if held_since is not None:
             self._held_since[ticket] = held_since
         try:
-            if moved:
+            if moved:  # the other backend has read the body
                 self._add_bytes(ticket, request.size)
             else:
                 await request.read(partial(self._add_bytes, ticket))
@@ -193,7 +196,7 @@ class HeldBackend:
         except _Moved as error:
             successor = error.to
         finally:
-            held_since = self._held_since.pop(ticket, None)
+            held_since = self._held_since.pop(ticket, None)  # None once a replica has had the request
             self.queue.remove(ticket)
             self._dispatch()
             if not len(self.queue):
@@ -218,10 +221,11 @@ class HeldBackend:
     async def _send_until_answered(
         self, request: HeldRequest[Answer], ticket: int, deadline: asyncio.Timeout
     ) -> Answer:
-        lost, when = 0, deadline.when()
+        lost = 0  # attempts that a replica accepted and did not answer
+        expires_at = deadline.when()
         while True:
             replica = await self._wait_for_replica(ticket)
-            deadline.reschedule(None)
+            deadline.reschedule(None)  # it limits the wait for a replica, not for the answer
             try:
                 return await request.send(replica)
             except NotConnected as error:
@@ -232,16 +236,16 @@ class HeldBackend:
                 if not self._may_repeat(lost):
                     self.queue.mark_failed(ticket)
                     raise Refused(self.name, REPLICA_FAILED) from error
-            deadline.reschedule(when)
+            deadline.reschedule(expires_at)
             self.queue.mark_failed(ticket)
             if self._end is not None:
                 raise self._end()
             await asyncio.sleep(self._settings.retry_seconds)
 
     def _may_repeat(self, lost: int) -> bool:
-        """Whether a request is sent again after it was lost so many times."""
-        attempts = self._settings.attempts - 1 if self._retries.attempts is None else self._retries.attempts
-        return "Lost" in self._retries.causes and lost <= attempts
+        """Return whether a request is sent again after `lost` attempts without an answer."""
+        repeats = self._settings.attempts - 1 if self._retries.attempts is None else self._retries.attempts
+        return "Lost" in self._retries.causes and lost <= repeats
 
     async def _wait_for_replica(self, ticket: int) -> Endpoint:
         if self._end is not None and not self.queue.replicas:

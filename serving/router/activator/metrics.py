@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from serving.router.activator.wake import Phase
 from serving.router.metrics.labels import Labels, family
 
 HELD = "slipway_requests_held"
@@ -106,7 +107,7 @@ class ActivatorMetrics:
         """Count a refused request."""
         self._refused.labels(reason).inc()
 
-    def woken(self, namespace: str, autoscaler: str, phases: Iterable[tuple[str, float]]) -> None:
+    def woken(self, namespace: str, autoscaler: str, phases: Iterable[Phase]) -> None:
         """Count a wake by the name and the seconds of each phase."""
         for name, seconds in phases:
             self._wakes.labels(namespace, autoscaler, name).observe(max(seconds, 0.0))

@@ -9,6 +9,7 @@ import asyncio
 import datetime as dt
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,7 @@ ENVOY_CHECK_SECONDS = 0.2
 _LABEL = f"{names.ON_DEMAND_LABEL}=true"
 _SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
+_NO_AUTOSCALER = Key("", "")
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -100,7 +102,7 @@ async def _run(data_dir: DataDir, settings: Settings, readiness: Readiness) -> N
     if len(os.fsencode(folder / socket_name(""))) > SOCKET_PATH_BYTES:
         raise errors.UserError(f"{folder}: too long for a Unix socket; choose a shorter --data-dir")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    open_files.set_limit()  # a held request has two
+    open_files.set_limit()  # a forwarded request has two: the connections to Envoy and to the replica
     async with (
         connections(settings, data_dir.pod_sockets) as session,
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
@@ -128,12 +130,14 @@ class _OnDemandBackend:
     """One backend on demand, as its Route describes it."""
 
     listener: "Listener | GrpcListener"
-    arm: str
-    autoscaler: Key
     labels: Labels
     h2c: bool
+    arm: str = ""
+    """Empty until `_update_backend`."""
+    autoscaler: Key = _NO_AUTOSCALER
+    """Its name is empty if the Route names none."""
     pods: dict[Endpoint, str] = field(default_factory=dict)
-    """Names of its replicas."""
+    """Names of the Pods of its ready replicas."""
 
     @property
     def backend(self) -> HeldBackend:
@@ -152,6 +156,8 @@ class Activator:
         self._pod_sockets = data_dir.pod_sockets
         self._settings = settings.activator
         self._connect_timeout_seconds = settings.gateway.connect_timeout_seconds
+        self._changes: asyncio.Queue[Key] = asyncio.Queue()
+        """Routes to update."""
         namespace = settings.controllers.watch_namespace or None
         self._routes = Informer(kube, kinds.ROUTE, namespace=namespace, labels=_LABEL)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, namespace=namespace, labels=_LABEL)
@@ -174,13 +180,13 @@ class Activator:
             released=self._released,
         )
         self._of_route: dict[Key, dict[str, _OnDemandBackend]] = {}
-        """By the name of a cluster."""
+        """The backends on demand of each Route, by the name of their cluster."""
         self._entries: dict[HeldBackend, _OnDemandBackend] = {}
         """Includes removed backends that still answer requests."""
         self._scaled_by: dict[Key, set[HeldBackend]] = {}
+        """Backends by Autoscaler."""
         self._last_wakes: dict[Key, dict[str, Any]] = {}
         """By Autoscaler."""
-        self._changes: asyncio.Queue[Key] = asyncio.Queue()
         self._tasks = asyncio.TaskGroup()
 
     async def page(self) -> str:
@@ -200,6 +206,7 @@ class Activator:
             async with self._tasks as group:
                 for work in (self._routes, self._slices, self._demand):
                     group.create_task(work.run())
+                # The report of a first request must not wait for a new connection to the API.
                 group.create_task(self._kube.stay_connected(lambda: bool(self._of_route)))
                 await self._routes.synced.wait()
                 await self._slices.synced.wait()
@@ -227,11 +234,7 @@ class Activator:
                 self._update_backend(entry, key.namespace, backend)
         for cluster in entries.keys() - on_demand.keys():
             entry = entries.pop(cluster)
-            candidates = [
-                item.backend for item in entries.values() if (item.arm, item.h2c) == (entry.arm, entry.h2c)
-            ]
-            successor = max(candidates, key=lambda backend: bool(backend.queue.replicas), default=None)
-            entry.backend.end(successor)
+            entry.backend.end(_successor(entry, entries.values()))
             self._tasks.create_task(self._close(entry))
         if not entries:
             del self._of_route[key]
@@ -246,7 +249,7 @@ class Activator:
         except OSError:  # a failure of one backend must not stop the others
             log.exception("%s: its requests cannot be held", cluster)
             return
-        entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, "", Key("", ""), labels, h2c)
+        entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, labels, h2c)
 
     def _listener(self, backend: HeldBackend, *, h2c: bool) -> "Listener | GrpcListener":
         path = self._folder / socket_name(backend.name)
@@ -312,7 +315,14 @@ class Activator:
     async def _record_wake(
         self, entry: _OnDemandBackend, replica: Endpoint, accepted: float, released: float
     ) -> None:
-        """Record the phases of a wake; the replica's Pod has the node's report of its start."""
+        """Record the phases of a wake; the replica's Pod has the node's report of its start.
+
+        Args:
+            entry: the backend that woke.
+            replica: gets the first held request.
+            accepted: arrival of that request, in Unix seconds.
+            released: when the request went to the replica, in Unix seconds.
+        """
         name, namespace = entry.pods.get(replica, ""), entry.autoscaler.namespace
         pod = None
         try:
@@ -331,3 +341,14 @@ class Activator:
             if item is not None:
                 for route in self._routes.by_index(_SERVICE, slice_service_key(item)):
                     self._changes.put_nowait(Key.of(route))
+
+
+def _successor(removed: _OnDemandBackend, remaining: Iterable[_OnDemandBackend]) -> HeldBackend | None:
+    """Return the backend of the same arm and protocol that takes the waiting requests of a removed one.
+
+    A backend with replicas is preferred.
+    """
+    candidates = [
+        entry.backend for entry in remaining if (entry.arm, entry.h2c) == (removed.arm, removed.h2c)
+    ]
+    return max(candidates, key=lambda backend: bool(backend.queue.replicas), default=None)

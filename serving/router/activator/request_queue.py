@@ -51,10 +51,13 @@ class RequestQueue:
     """Body size of every admitted ticket."""
     _total_bytes: int = 0
     _waiting: list[int] = field(default_factory=list)
-    """A heap of tickets."""
+    """A heap of submitted tickets; it may have tickets that were removed meanwhile."""
     _dispatched: dict[int, Endpoint] = field(default_factory=dict)
+    """The replica of each ticket whose answer has not begun."""
     _load: dict[Endpoint, int] = field(default_factory=dict)
+    """Number of dispatched tickets of each replica; none is 0."""
     _suspect: set[Endpoint] = field(default_factory=set)
+    """Ready replicas that have failed once."""
     _replicas: tuple[Endpoint, ...] = ()
 
     def __len__(self) -> int:

@@ -1,51 +1,66 @@
 """The phases of a wake: from the arrival of the first request without a replica to its release."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from serving.resources import conditions, names
 
-Phase = tuple[str, float]
-"""A name, and seconds."""
+
+class Phase(NamedTuple):
+    """One phase of a wake: `decide`, one of `names.START_PHASES`, `other` or `routable`."""
+
+    name: str
+    seconds: float
 
 
 def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> list[Phase]:
     """Return the phases in order; they add up to `released - accepted`.
 
     Args:
-        accepted: when the first request was held, in Unix seconds.
-        released: when it was sent to the replica.
+        accepted: arrival of the first request, in Unix seconds.
+        released: when that request went to the replica, in Unix seconds.
         pod: the replica's; if the node reports no start, everything is `other`.
     """
     start = _start_report(pod)
     if start is not None and start["ready"] <= accepted:
-        return [("decide", released - accepted)]  # a standby replica, which only had to be chosen
+        # The replica was ready before the request, as a standby replica is: it only had to get traffic.
+        return [Phase("decide", released - accepted)]
     if start is None or not accepted <= start["seen"] <= start["ready"] <= released:
-        return [("other", released - accepted)]
-    reported = [(name, start.get(name, 0.0) / 1000) for name in names.START_PHASES]
-    unreported = start["ready"] - start["seen"] - sum(seconds for _, seconds in reported)
+        return [Phase("other", released - accepted)]
+    reported = [Phase(name, start.get(name, 0.0) / 1000) for name in names.START_PHASES]
+    unreported = start["ready"] - start["seen"] - sum(phase.seconds for phase in reported)
     return [
-        ("decide", start["seen"] - accepted),
+        Phase("decide", start["seen"] - accepted),
         *reported,
-        ("other", unreported),
-        ("routable", released - start["ready"]),
+        Phase("other", unreported),
+        Phase("routable", released - start["ready"]),
     ]
 
 
 def report(pod: str, accepted_at: str, phases: Sequence[Phase]) -> dict[str, Any]:
-    """Return the phases in the form of `Autoscaler.status.demand[].lastWake`."""
+    """Return the phases in the form of `Autoscaler.status.demand[].lastWake`.
+
+    Args:
+        pod: the name of the replica's Pod; empty if it is unknown.
+        accepted_at: arrival of the first request, as an RFC 3339 time.
+        phases: of the wake.
+    """
     return {
         "pod": pod,
         "acceptedAt": accepted_at,
         "phases": [{"name": name, "milliseconds": round(1000 * seconds, 3)} for name, seconds in phases],
-        "total": round(1000 * sum(seconds for _, seconds in phases), 3),
+        "total": round(1000 * sum(phase.seconds for phase in phases), 3),
     }
 
 
 def _start_report(pod: Mapping[str, Any] | None) -> dict[str, float] | None:
-    """Return the node's report of a start: phases in milliseconds, `seen` and `ready` in Unix seconds."""
+    """Return the node's report of a start; None without a report.
+
+    It has each of `names.START_PHASES` in milliseconds, and the Unix seconds at which the node saw the Pod
+    (`seen`) and at which the Pod was ready (`ready`).
+    """
     condition = conditions.find(((pod or {}).get("status") or {}).get("conditions"), names.STARTED_CONDITION)
     try:
         message = orjson.loads((condition or {}).get("message") or "")

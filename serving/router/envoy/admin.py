@@ -42,7 +42,7 @@ class Admin:
             self._session = None
 
     async def runtime(self) -> dict[str, int]:
-        """Return the entries of the runtime."""
+        """Return the values of Envoy's runtime by key."""
         runtime = orjson.loads(await self._request("GET", "/runtime"))
         return {key: round(float(entry["final_value"])) for key, entry in runtime["entries"].items()}
 

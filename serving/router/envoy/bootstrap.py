@@ -15,19 +15,19 @@ from serving.settings import GatewaySettings
 
 _TYPE = "type.googleapis.com/"
 _FILTERS = f"{_TYPE}envoy.extensions.filters.http"
-_CONNECTION_MANAGER = f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3"
+_CONNECTION_MANAGER_TYPE = f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3"
 _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
 """The broadcast address, which sends nothing; without a range, Envoy trusts private addresses as internal."""
 COOKIE = "slipway-caller"
-
+"""The cookie of a caller's identity, see `ASSIGN_CALLER`."""
 _GATEWAY = "slipway-gateway"
+"""The cluster of the gateway process, which serves xDS."""
 Json = dict[str, Any]
-
 
 _LEAST_IDLE_SECONDS = 5
 """Idle time of a stream near the limit of memory: models generate a token every second at least."""
 _TRACKED_POWER = 16
-"""Streams that buffer less than 64 KiB are not reset when memory is short."""
+"""Streams that buffer less than 64 KiB, two to this power, are not reset when memory is short."""
 _WATCHDOG = {"miss_timeout": "10s", "megamiss_timeout": "20s"}
 """Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by
 default. The gateway itself asks the threads (`process/supervision.py`)."""
@@ -43,7 +43,8 @@ _SHARED_PORT: Json = {
     "state": "STATE_PREBIND",
 }
 """Set before the socket is bound."""
-_STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
+_FROM_ADS: Json = {"ads": {}, "resource_api_version": "V3"}
+"""The source of resources that come by the gateway's one xDS stream (ADS)."""
 
 ASSIGN_CALLER = f"""
 local entropy = io.open("/dev/urandom", "rb")
@@ -73,7 +74,11 @@ function envoy_on_response(handle)
   handle:headers():replace("{CALLER_HEADER}", set["id"])
 end
 """
-"""Gives a caller without the sticky header an identity, in a cookie and in a response header."""
+"""The Lua filter of sticky routes: gives a caller without the sticky header an identity.
+
+The identity is 32 hex digits, in a cookie and in a response header. `header` in the route's metadata is the
+name of the sticky header. Envoy chooses the route again, as the arm depends on the identity.
+"""
 
 
 def bootstrap(
@@ -95,33 +100,33 @@ def bootstrap(
         "stats_flush_on_admin": True,
         **statistics.bootstrap(),
         "watchdogs": dict.fromkeys(("main_thread_watchdog", "worker_watchdog"), _WATCHDOG),
-        "overload_manager": _overload(settings),
-        **({} if mark is None else {"cluster_manager": _marked(mark)}),
-        "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
+        "overload_manager": _overload_manager(settings),
+        **({} if mark is None else {"cluster_manager": _mark_connections(mark)}),
+        "dynamic_resources": {"ads_config": _ads_stream(), "cds_config": _FROM_ADS},
         "layered_runtime": {
             "layers": [
                 {"name": "static", "static_layer": {"http.max_requests_per_io_cycle": _REQUESTS_PER_TURN}},
                 *(
-                    {"name": name, "rtds_layer": {"name": name, "rtds_config": _STREAMED}}
+                    {"name": name, "rtds_layer": {"name": name, "rtds_config": _FROM_ADS}}
                     for name in weights.LAYERS
                 ),
             ]
         },
         "static_resources": {
-            "clusters": [_gateway(sockets["changes"])],
-            "listeners": [_public(settings, port), _private(settings, sockets["probe"])],
+            "clusters": [_gateway_cluster(sockets["changes"])],
+            "listeners": [_public_listener(settings, port), _private_listener(settings, sockets["probe"])],
         },
     }
 
 
-def _marked(mark: int) -> Json:
-    """Return the options of all connections to replicas; those by Unix sockets are not changed by a mark."""
-    # Before connect(2), as its packet has to have the mark.
+def _mark_connections(mark: int) -> Json:
+    """Return the options that set SO_MARK on all connections to replicas; Unix sockets ignore it."""
+    # Before connect(2), as the first packet must have the mark.
     option = {"level": _SOL_SOCKET, "name": _SO_MARK, "int_value": mark, "state": "STATE_PREBIND"}
     return {"upstream_bind_config": {"socket_options": [option]}}
 
 
-def _overload(settings: GatewaySettings) -> Json:
+def _overload_manager(settings: GatewaySettings) -> Json:
     """Return the limits of clients' connections and of memory, for all services together."""
     monitors = "envoy.resource_monitors"
     kind = f"{_TYPE}envoy.extensions.resource_monitors"
@@ -178,12 +183,12 @@ def _overload(settings: GatewaySettings) -> Json:
                 "triggers": [{"name": heap, "threshold": {"value": 0.95}}],
             },
         ],
-        # Streams are told apart by the bytes that they buffer, from this size on.
+        # Envoy accounts for the memory of each stream that buffers this much or more.
         "buffer_factory_config": {"minimum_account_to_track_power_of_two": _TRACKED_POWER},
     }
 
 
-def _public(settings: GatewaySettings, port: int) -> Json:
+def _public_listener(settings: GatewaySettings, port: int) -> Json:
     assign_caller = {
         "name": ASSIGN_FILTER,
         "disabled": True,
@@ -205,11 +210,13 @@ def _public(settings: GatewaySettings, port: int) -> Json:
         "listener_filters": [_http_inspector()],
         "continue_on_listener_filters_timeout": True,
         "filter_chains": [
-            {"name": "http1", "filters": [_http("public", settings, filters)]},
+            {"name": "http1", "filters": [_connection_manager("public", settings, filters)]},
             {
                 "name": "http2",
                 "filter_chain_match": {"application_protocols": ["h2c"]},
-                "filters": [_http("public", settings, [*filters, grpc_bridge()], grpc=True)],
+                "filters": [
+                    _connection_manager("public", settings, [*filters, grpc_bridge()], grpc=True),
+                ],
             },
         ],
     }
@@ -219,29 +226,40 @@ def _public(settings: GatewaySettings, port: int) -> Json:
 
 
 def _http_inspector() -> Json:
-    """Return the listener filter that tells HTTP/1.1 and HTTP/2 apart by a connection's first bytes."""
+    """Return the listener filter that distinguishes HTTP/1.1 and HTTP/2 by a connection's first bytes."""
     kind = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"
     return {"name": "http-inspector", "typed_config": {"@type": _TYPE + kind}}
 
 
-def _private(settings: GatewaySettings, socket: str) -> Json:
+def _private_listener(settings: GatewaySettings, socket: str) -> Json:
+    """Return the listener of the gateway's probes, on a Unix socket that clients cannot open."""
     return {
         "name": "private",
         "address": {"pipe": {"path": socket, "mode": 0o600}},
         # Probes are answered when clients have all the connections that they may have.
         "ignore_global_conn_limit": True,
-        "filter_chains": [{"filters": [_http("private", settings, [])]}],
+        "filter_chains": [{"filters": [_connection_manager("private", settings, [])]}],
     }
 
 
-def _http(name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bool = False) -> Json:
+def _connection_manager(
+    name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bool = False
+) -> Json:
+    """Return the network filter that handles the HTTP requests of a listener's connections.
+
+    Args:
+        name: of the listener, of its statistics and of its route configuration.
+        settings: the gateway's.
+        filters: before the router.
+        grpc: whether requests may be gRPC's.
+    """
     return {
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
-            "@type": f"{_CONNECTION_MANAGER}.HttpConnectionManager",
+            "@type": f"{_CONNECTION_MANAGER_TYPE}.HttpConnectionManager",
             "stat_prefix": name,
             "codec_type": "AUTO",
-            "rds": {"route_config_name": name, "config_source": _STREAMED},
+            "rds": {"route_config_name": name, "config_source": _FROM_ADS},
             "http2_protocol_options": {"max_concurrent_streams": settings.connection_streams},
             "use_remote_address": True,
             # No client is internal, so Envoy removes its own x-envoy-* headers from every request.
@@ -253,12 +271,13 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bo
             # Routes are prefixes: `/a/b/../../c/d` must not reach a service by the prefix of another.
             "normalize_path": True,
             "merge_slashes": True,
-            # Until a request has its route, which has the idle timeout of its stream: this is the limit of
-            # incomplete headers. Envoy's own limit for them costs 1 % of a small request; this one, 0.1 %.
+            # The route's idle timeout replaces this one when a request has a route, so this one limits
+            # incomplete headers. Envoy's own limit for headers costs 1 % of a small request; this one, 0.1 %.
             "stream_idle_timeout": f"{settings.header_seconds}s",
-            # A byte now and then keeps a stream from being idle.
+            # A client that sends a byte now and then is never idle: this limits the whole request.
             "request_timeout": f"{settings.request_seconds}s",
-            # A client that reads an answer slowly, out of the kernel's buffer, has no stream any more.
+            # It begins at the end of the last stream, when a slow client may still read the answer out of the
+            # kernel's buffer.
             "common_http_protocol_options": {"idle_timeout": f"{settings.stream_idle_seconds}s"},
             "http_filters": [
                 *filters,
@@ -267,7 +286,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bo
                     "typed_config": {
                         "@type": f"{_FILTERS}.router.v3.Router",
                         "suppress_envoy_headers": True,
-                        # Envoy's own statistics of an answer: it looks up eight, and we would keep two.
+                        # Envoy would look up eight statistics for each answer; the module counts answers.
                         "dynamic_stats": False,
                     },
                 },
@@ -279,7 +298,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bo
 
 
 def _answer_counter(*, grpc: bool) -> Json:
-    """Return the logger that counts answers; of gRPC's, if any can come, by their own status."""
+    """Return the access logger that counts answers by status; with `grpc` it reads gRPC's own status."""
     kind = "envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog"
     return {
         "name": "answers",
@@ -294,8 +313,8 @@ def _answer_counter(*, grpc: bool) -> Json:
 def grpc_bridge() -> Json:
     """Return the filter that sends a gRPC request by HTTP/1.1, and adds the trailers of gRPC to the response.
 
-    Frames of messages stay: a response without a body, as every local reply is, would get an empty message
-    and the status OK.
+    It passes the frames of messages on (`withhold_grpc_frames` is off). If it added frames itself, a response
+    without a body, as every local reply is, would get an empty message and the status OK.
     """
     return {
         "name": BRIDGE_FILTER,
@@ -306,7 +325,8 @@ def grpc_bridge() -> Json:
     }
 
 
-def _stream() -> Json:
+def _ads_stream() -> Json:
+    """Return the xDS stream from the gateway to Envoy."""
     return {
         "api_type": "DELTA_GRPC",
         "transport_api_version": "V3",
@@ -323,7 +343,7 @@ def _stream() -> Json:
     }
 
 
-def _gateway(socket: str) -> Json:
+def _gateway_cluster(socket: str) -> Json:
     options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     return {
         "name": _GATEWAY,

@@ -36,7 +36,7 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
     )
     detection = _outlier_detection(policy.ejection, settings)
     if detection is not None and not policy.ejection.consecutive_server_errors:
-        # Answers count for nothing: only a try without an answer is a failure.
+        # No answer is a failure, only a try without an answer.
         never = envoy.MatchPredicate(not_match=envoy.MatchPredicate(any_match=True))
         options.outlier_detection.error_matcher.CopyFrom(never)
     return envoy.Cluster(
@@ -68,14 +68,14 @@ def _thresholds(cluster: Cluster, settings: GatewaySettings) -> envoy.CircuitBre
     policy = cluster.policy
     unlimited = UInt32Value(value=settings.max_requests)
     # Requests that no replica accepted wait at the activator, which has its own bounds.
-    always = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
+    min_retries = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
     budget = _or_default(policy.retry_budget_percent, settings.retry_budget_percent)
     return envoy.CircuitBreakers.Thresholds(
         max_connections=unlimited,
         max_pending_requests=unlimited,
         max_requests=UInt32Value(value=_or_default(policy.max_requests, settings.max_requests)),
         retry_budget=envoy.CircuitBreakers.Thresholds.RetryBudget(
-            budget_percent=envoy.Percent(value=budget), min_retry_concurrency=always
+            budget_percent=envoy.Percent(value=budget), min_retry_concurrency=min_retries
         ),
     )
 
@@ -90,6 +90,7 @@ def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> env
     errors = policy.consecutive_server_errors or 0
     if not failures and not errors:
         return None
+    # A threshold has no effect while its `enforcing_` percentage is 0.
     return envoy.OutlierDetection(
         consecutive_5xx=UInt32Value(value=errors or 1),
         base_ejection_time=duration(_or_default(policy.seconds, settings.eject_seconds)),
@@ -137,6 +138,7 @@ def load_assignment(cluster: Cluster, folders: SocketFolders) -> envoy.ClusterLo
     `routes`).
     """
     replicas = [_address(endpoint, folders.pods) for endpoint in cluster.endpoints]
+    # Envoy's priorities have no gaps: the activator's 1 needs a 0, even without replicas.
     localities = [_locality(replicas)] if replicas or cluster.on_demand else []
     if cluster.on_demand:
         socket = envoy.Address(pipe=envoy.Pipe(path=f"{folders.activator}/{socket_name(cluster.name)}"))

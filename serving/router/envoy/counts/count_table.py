@@ -35,7 +35,9 @@ BOUNDS_MS = (
 """Upper bounds of durations, from a small model's response to a long generation; the module has the same."""
 
 _NAME = Struct("=Q136s")
+"""The beginning of a row: the size of a cluster's name in bytes, and the name (at most `MAX_CLUSTER`)."""
 _ANSWERS = Struct(f"={len(CLASSES) + len(BOUNDS_MS) + 2}Q")
+"""Next in a row: answers by class; by duration, for each bound and above all bounds; the sum of durations."""
 _COUNTERS = (
     *(f"{name}_settled" for name in reversed(PAIRS)),
     *(f"{name}_admitted" for name in PAIRS),
@@ -43,12 +45,15 @@ _COUNTERS = (
 )
 """In the order in which they must be read (`module/table.h`)."""
 _LATENCIES = len(BOUNDS_US) + 2
-"""Numbers of a histogram: one for each bound, one above, and the sum."""
+"""Numbers of a histogram: one for each bound, one above all bounds, and the sum in microseconds."""
 _TOKENS = Struct(f"={len(_COUNTERS) + 2 * _LATENCIES}Q")
+"""Last in a row: `_COUNTERS`, and the histograms of first tokens and of inter-token latencies."""
 _HEADER = Struct("=QQ48x")
-"""Bytes of a row, and the number of rows."""
+"""The beginning of the memory: bytes of a row, and the number of rows. The rows follow."""
 _ROW_BYTES = 704
+"""`sizeof(Row)` in the module; the last 16 bytes are unused."""
 _MEMORY = "/memfd:slipway-counts"
+"""The beginning of the target of the memory's link in /proc/PID/fd."""
 
 
 class Answers(NamedTuple):
@@ -85,7 +90,7 @@ class CountTable:
         self._rows_read = 0
 
     def answers(self) -> dict[str, Answers]:
-        """Return the answers of all clusters that have had any request."""
+        """Return the answers of all clusters with a row, by cluster."""
         self._read_names()
         return {name: self._answers_at(at) for name, at in self._rows.items()}
 
@@ -103,6 +108,7 @@ class CountTable:
         )
 
     def _read_names(self) -> None:
+        """Add the rows that are new since the last reading to `_rows`."""
         row_bytes, rows = _HEADER.unpack_from(self._memory)
         if row_bytes != _ROW_BYTES:
             raise OSError(f"Envoy's module has rows of {row_bytes} bytes, want {_ROW_BYTES}")
@@ -118,7 +124,9 @@ class CountTable:
 
 
 def _latencies(numbers: Sequence[int]) -> Latencies:
-    return Latencies(tuple(accumulate(numbers[:-1])), numbers[-1] / 1e6)
+    """Return a histogram of `_LATENCIES` numbers: each bucket of the module counts its own range alone."""
+    *buckets, microseconds = numbers
+    return Latencies(tuple(accumulate(buckets)), microseconds / 1e6)
 
 
 def _memory_of(pid: int) -> Path:

@@ -51,14 +51,15 @@ def parse(text: str) -> dict[str, dict[str, int]]:
         ValueError: the text is not such a page.
     """
     clusters: dict[str, dict[str, int]] = {}
-    names: dict[str, str] = {}
+    names: dict[str, str] = {}  # by the beginning of a line, which all clusters share
     for line in text.splitlines():
         if line.startswith("#") or not line:
             continue
+        # envoy_cluster_upstream_rq_total{envoy_cluster_name="default/digits/8080"} 5
         *head, cluster, value = line.split('"')
         start = '"'.join(head)
         name = names.get(start) or names.setdefault(start, _name(start))
-        clusters.setdefault(cluster, {})[name] = int(value[2:])
+        clusters.setdefault(cluster, {})[name] = int(value[2:])  # behind the brace and the space
     return clusters
 
 

@@ -8,8 +8,13 @@ included, so that no request leaves a difference behind.
 from dataclasses import dataclass, field
 
 PAIRS = ("prompt", "output", "requests", "started")
-"""Of counters: prompt tokens, expected tokens of the answer, requests, and start times in tenths of a second
-since `EPOCH`, all of requests without a first token, except for `output`."""
+"""Names of the pairs. At its end a request settles the rest of each pair.
+
+- `prompt`: estimated tokens of the prompt, settled with the first token of a stream.
+- `output`: expected tokens of the answer, settled as they are generated.
+- `requests`: 1, settled with the first token of a stream.
+- `started`: arrival in tenths of a second since `EPOCH`, settled with the first token of a stream.
+"""
 EPOCH = 1_767_225_600.0
 """Unix seconds: 2026-01-01, as in the module."""
 BOUNDS_US = (
@@ -29,18 +34,25 @@ BOUNDS_US = (
     30_000_000.0,
     60_000_000.0,
 )
-"""Upper bounds of histograms: from an inter-token latency of a small model to a first token after a start."""
+"""Upper bounds of histograms in microseconds, the same in the module: from an inter-token latency of a small
+model to a first token after a start."""
 OTHER_COUNTERS = ("unread_settled", "prompt_tokens", "generated_tokens")
-"""Of counters: estimated tokens of prompts whose request ended before the engine reported any; and tokens."""
+"""Counters without a pair.
+
+- `unread_settled`: estimated prompt tokens of requests that ended after their first token, before the engine
+  reported the number.
+- `prompt_tokens`: tokens of read prompts, as the engine reported them.
+- `generated_tokens`: tokens of answers.
+"""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """A histogram: for each of `BOUNDS_US`, and without a bound, how many were at most so long."""
+    """A histogram: the number of latencies of at most each of `BOUNDS_US`, and of all."""
 
     at_most: tuple[int, ...] = (0,) * (len(BOUNDS_US) + 1)
     seconds: float = 0.0
-    """Their sum."""
+    """The sum of the latencies."""
 
 
 @dataclass
@@ -54,7 +66,7 @@ class TokenCounts:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of read prompts; estimated for requests that ended before the engine reported them."""
+        """Tokens of read prompts; estimated for requests that ended before the engine reported the number."""
         return self.counters.get("prompt_tokens", 0) + self.counters.get("unread_settled", 0)
 
     @property
@@ -73,4 +85,7 @@ class TokenCounts:
             now: Unix seconds.
         """
         requests = self.waiting("requests")
-        return max(0.0, now - EPOCH - self.waiting("started") / requests / 10) if requests else 0.0
+        if not requests:
+            return 0.0
+        mean_arrival = EPOCH + self.waiting("started") / requests / 10
+        return max(0.0, now - mean_arrival)

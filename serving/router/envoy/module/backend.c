@@ -5,7 +5,7 @@
 #define GAIN 0.05          // weight of a new sample in a mean
 #define OUTPUT_TOKENS 128  // expected length of the first answer
 #define BYTES_PER_TOKEN 4  // of the first prompt
-#define BUCKETS 256
+#define BUCKETS 256        // of a thread's hash table of backends
 #define MAX_SURPLUS 100000  // tokens; a huge number that is taken back must not stop the counter for good
 
 static const int64_t BOUNDS[LATENCY_BUCKETS - 1] = {  // microseconds
@@ -14,7 +14,7 @@ static const int64_t BOUNDS[LATENCY_BUCKETS - 1] = {  // microseconds
 };
 
 Backend* backend_of(Text cluster) {
-  static _Thread_local Backend* buckets[BUCKETS];
+  static _Thread_local Backend* buckets[BUCKETS];  // linked lists; without locks, as each thread has its own
   Row* row = table_row(cluster);
   if (!row) return NULL;
   Backend** bucket = &buckets[(uintptr_t)row / sizeof(Row) % BUCKETS];
@@ -40,6 +40,7 @@ void count(const Backend* backend, TokenCounter counter, int64_t number) {
 }
 
 void count_generated(Backend* backend, int64_t number) {
+  // Counters never fall: what cannot be taken back now reduces later numbers.
   int64_t total = number - backend->surplus;
   count(backend, GENERATED_TOKENS, total);
   backend->surplus = total < 0 ? -total : 0;

@@ -1,9 +1,9 @@
 // What Envoy calls: reads requests and answers, and passes them on.
 //
-// A request is read as a whole, as its members may stand behind the prompt; the filter of Envoy that reads
-// whole requests, which limits their size, is before these filters. An answer passes as it comes, except for
-// the beginning of an event until its end, or that of the answer, has arrived. Envoy tells of every end of a
-// request, also if it is aborted.
+// A request is read as a whole, as its members may stand behind the prompt. Envoy's buffer filter, which
+// comes before these filters, limits its size. An answer passes as it comes, except for a stream from which
+// numbers of tokens are removed: there the beginning of an event waits until the event, or the answer, has
+// ended. Envoy calls the module at every end of a request, that of an aborted one too.
 
 #include "filter.h"
 
@@ -98,13 +98,14 @@ int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own,
   return ENVOY_STOP;  // the length in the headers may change
 }
 
-// Reads the whole request, of which `last` is the last part, or what Envoy has buffered.
+// Reads the whole request. `last` is where its last part is: ENVOY_RECEIVED_REQUEST, or, if trailers follow
+// and Envoy has buffered the whole body, ENVOY_BUFFERED_REQUEST.
 static int read_request(void* filter, Request* request, int last) {
   Buffer body = {NULL, 0, 0}, changed = {NULL, 0, 0};
   bool has_replied = false;
   bool is_split = last == ENVOY_RECEIVED_REQUEST &&
                   !envoy_dynamic_module_callback_http_received_buffered_request_body(filter);
-  request->stage = IGNORES;
+  request->stage = IGNORES;  // unless the request's answer has to be read
   if (is_split) append_body(filter, ENVOY_BUFFERED_REQUEST, &body);
   append_body(filter, last, &body);
   if (request->configuration->routes_by_model) {
@@ -171,7 +172,8 @@ int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own
   return ENVOY_CONTINUE;
 }
 
-// Reads the end of an answer; what the client still gets goes to the end of `body`.
+// Reads the end of an answer; what the client still gets is appended to `body`, a part of the answer
+// (ENVOY_RECEIVED_RESPONSE or ENVOY_BUFFERED_RESPONSE).
 static void end_of_answer(void* filter, Request* request, int body) {
   Buffer out = {NULL, 0, 0};
   request->stage = IGNORES;
@@ -180,7 +182,8 @@ static void end_of_answer(void* filter, Request* request, int body) {
   buffer_free(&out);
 }
 
-// Shortens a received part in one piece to its first bytes. Envoy removes bytes from the front only.
+// Shortens a received part in one piece to its first `size` bytes. Envoy removes bytes from the front only,
+// so the kept bytes move to the end of the piece.
 static void shorten_part(void* filter, Text piece, size_t size) {
   size_t removed = piece.size - size;
   if (removed == 0) return;
@@ -189,6 +192,7 @@ static void shorten_part(void* filter, Text piece, size_t size) {
   envoy_dynamic_module_callback_http_drain_body(filter, ENVOY_RECEIVED_RESPONSE, removed);
 }
 
+// Reads the received part of an answer, and replaces it by what the client gets of it.
 static void read_part(void* filter, Request* request) {
   size_t number = envoy_dynamic_module_callback_http_get_body_chunks_size(filter, ENVOY_RECEIVED_RESPONSE);
   if (number == 0) return;

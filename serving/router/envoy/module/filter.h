@@ -12,7 +12,12 @@ typedef struct {
   bool routes_by_model;  // otherwise it counts tokens
 } Configuration;
 
-typedef enum { READS_REQUEST, WAITS, READS_ANSWER, IGNORES } Stage;
+typedef enum {
+  READS_REQUEST,  // until the body has arrived as a whole
+  WAITS,          // for the headers of the answer
+  READS_ANSWER,   // until the end of the answer
+  IGNORES         // passes the request and its answer on unread
+} Stage;
 
 // One request in one filter.
 typedef struct {
@@ -21,7 +26,7 @@ typedef struct {
   Accounting accounting;
 } Request;
 
-// Returns a request header; an empty text without it.
+// Returns a request header; a text without data if there is none.
 Text request_header(void* filter, Text name);
 
 void set_request_header(void* filter, Text name, Text value);

@@ -1,6 +1,6 @@
 #include "json.h"
 
-#define MAX_USAGE 2048  // bytes of the numbers of tokens of an answer
+#define MAX_USAGE 2048  // bytes of a member `usage`
 #define MAX_TRIES 3     // members named `usage` of one text that are read: each may cost MAX_USAGE bytes
 
 // ---------------------------------------------------------------- requests
@@ -17,12 +17,12 @@ static Span* member_of(RequestMembers* members, Text name) {
 }
 
 // Returns the position of the quote that ends the JSON string whose first quote is at `first`; the size of
-// the text if there is none. Backslashes between two quotes are read once.
+// the text if there is none. A quote behind an odd number of backslashes is escaped.
 static size_t end_of_string(Text text, size_t first) {
   size_t quote = first;
   while ((quote = text_find(text, quote + 1, '"')) < text.size) {
     size_t other = quote;
-    while (text.data[other - 1] == '\\') other--;  // ends at the first quote
+    while (text.data[other - 1] == '\\') other--;  // ends at the quote before, so that the time is linear
     if ((quote - other) % 2 == 0) return quote;
   }
   return text.size;
@@ -31,9 +31,11 @@ static size_t end_of_string(Text text, size_t first) {
 RequestMembers json_request(Text text) {
   const RequestMembers none = {0};
   RequestMembers members = {0};
-  size_t at = after_spaces(text, 0), depth = 1, value = 0;
+  size_t at = after_spaces(text, 0);
   if (at == text.size || text.data[at] != '{') return none;
-  Span name = {0, 0};
+  size_t depth = 1;    // open braces and brackets; the members of the request's object are at 1
+  Span name = {0, 0};  // of the member that is being read, without quotes
+  size_t value = 0;    // the position behind its colon; 0 before the colon
   members.first = ++at;
   for (; at < text.size; at++) {
     char byte = text.data[at];
@@ -101,9 +103,11 @@ static size_t value_after(Text text, size_t at) {
   return at < text.size && text.data[at] == ':' ? after_spaces(text, at + 1) : text.size;
 }
 
+// Returns the member `usage` whose name ends with the quote at `quote`; an empty one if its value is neither
+// an object nor `null`, or if it has more than MAX_USAGE bytes.
 static Usage usage_at(Text text, size_t quote) {
   const Usage none = {{0, 0}, {0, 0}};
-  size_t name = quote - LITERAL("usage").size - 1;
+  size_t name = quote - LITERAL("usage").size - 1;  // the first quote of the name
   text = text_part(text, 0, text.size - name > MAX_USAGE ? name + MAX_USAGE : text.size);
   size_t value = value_after(text, quote + 1);
   if (text_has_at(text, value, LITERAL("null"))) return (Usage){{name, value + 4}, {0, 0}};
@@ -169,6 +173,7 @@ bool json_has_no_choices(Text event) {
   return value < event.size && event.data[value] == ']';
 }
 
+// Returns whether the value of the member whose name ends with this quote is a string that is not empty.
 static bool is_text(Text event, size_t quote) {
   size_t value = value_after(event, quote + 1);
   return event.size - value >= 2 && event.data[value] == '"' && event.data[value + 1] != '"';

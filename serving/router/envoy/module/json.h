@@ -1,7 +1,7 @@
 // Reads what accounting needs of JSON texts, in time that is linear in their size.
 //
-// The bodies of requests are read as JSON. Events of a stream are searched for the names of members: a name
-// that is in a JSON string has an escaped quote before it.
+// The bodies of requests are read as JSON. Events of a stream are searched for the quoted names of members:
+// inside a JSON string the quotes of such a name are escaped, so it is not taken for a member.
 
 #ifndef SLIPWAY_JSON_H
 #define SLIPWAY_JSON_H
@@ -17,7 +17,8 @@ typedef struct {
   Span model, messages, prompt, stream, stream_options, max_tokens, max_completion_tokens;
 } RequestMembers;
 
-// Of members with the same name the last counts.
+// Returns the members of a request's body; all zeros if it is no whole object. Of members with the same name
+// the last counts.
 RequestMembers json_request(Text text);
 
 // Returns the whole part of a number, or NO_NUMBER if the text is none, or one above MAX_TOKENS.
@@ -26,15 +27,16 @@ int64_t json_number(Text text);
 // Returns whether an object has a member of this name that is true. `quoted` is the name in quotes.
 bool json_has_true(Text object, Text quoted);
 
-// The member `usage` of an event. `null` is a member without an object.
+// The member `usage` of an event or answer.
 typedef struct {
-  Span member, object;
+  Span member;  // name and value; `end` is 0 without the member
+  Span object;  // the value; `end` is 0 if it is `null`
 } Usage;
 
 // Returns the last member `usage` of a JSON text.
 Usage json_usage(Text text);
 
-// Returns a member of a `usage`, or NO_NUMBER.
+// Returns the number of tokens in a member of a `usage` object, or NO_NUMBER.
 int64_t json_usage_number(Text usage, Text name);
 
 // Returns whether the event's `choices` are an empty list.
@@ -43,7 +45,7 @@ bool json_has_no_choices(Text event);
 // Returns whether an event has text, reasoning or a call of a tool from the model.
 bool json_has_output(Text event);
 
-// Returns a member with the comma that is not needed without it.
+// Returns the span of a member and of the comma that has to be removed together with the member.
 Span json_with_comma(Text text, Span member);
 
 #endif

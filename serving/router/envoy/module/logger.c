@@ -4,13 +4,14 @@
 #include "envoy_abi.h"
 #include "table.h"
 
-// The configurations of loggers.
+// The two configurations of loggers, which are compared by address: GRPC also reads the status of gRPC.
 static char ANY[1], GRPC[1];
 
-// The classes of HTTP's statuses for the same errors, by the status of gRPC.
+// By the number of a gRPC status, 0 to 16: the class of the HTTP status for the same error, as a digit.
 static const char CLASS_OF_GRPC[] = "24545444444445554";
 
-// Returns the status of HTTP for the answer's `grpc-status`: in HTTP every answer of gRPC has 200.
+// Returns a status of HTTP that has the class of the answer's `grpc-status`; 200 without a `grpc-status`. The
+// status of gRPC is needed, as in HTTP every answer of gRPC has 200.
 static uint32_t grpc_status(void* logger) {
   const Text name = LITERAL("grpc-status");
   Text text = {NULL, 0};
@@ -48,7 +49,7 @@ void envoy_dynamic_module_on_access_logger_log(void* logger, void* own, int even
   uint32_t status = envoy_dynamic_module_callback_access_logger_get_response_code(logger);
   if (status == 200 && own == GRPC) status = grpc_status(logger);
   EnvoyTimes times;
-  memset(&times, 0xff, sizeof(times));
+  memset(&times, 0xff, sizeof(times));  // -1: unknown
   envoy_dynamic_module_callback_access_logger_get_timing_info_v2(logger, &times);
   int64_t duration = -1;  // of an answer that no replica gave
   if (times.answer_received >= 0) {

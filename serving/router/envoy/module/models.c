@@ -10,7 +10,8 @@
 #define MAX_NAME 253   // bytes of the name of a model
 #define SHOWN_NAME 80  // bytes of an unknown name in the reply
 
-// Replies with a document. The metadata tell Envoy not to write it in another form.
+// Replies with a document. The metadata select the rule of Envoy's local replies that leaves the document as
+// it is (`token_filters.local_replies`).
 static void respond(void* filter, uint32_t status, Text document) {
   EnvoyHeader type = {LITERAL("content-type"), LITERAL("application/json")};
   envoy_dynamic_module_callback_http_set_dynamic_metadata_string(filter, METADATA, LITERAL("reply"),

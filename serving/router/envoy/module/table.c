@@ -65,6 +65,8 @@ static Row* shared_row(Text name) {
   return row;
 }
 
+// FNV-1a, over words of eight bytes and then over the last bytes. A multiplication carries upwards only, so
+// the shifts mix the upper half into the lower one, which decides the place in the hash table.
 static uint64_t hash_of(Text name) {
   uint64_t hash = 14695981039346656037u;
   size_t at = 0;

@@ -12,25 +12,27 @@
 #define DURATION_BUCKETS 17  // one for each bound of durations, and one above
 #define LATENCY_BUCKETS 16   // the same for latencies of tokens
 
-// Counters of tokens. The gateway reads them in this order while requests change them: the settled counters
-// first, so that it never sees more settled than admitted.
+// Counters of tokens. A request adds what waits to the admitted counters at its beginning, and the same to
+// the settled ones as it stops waiting. The gateway reads the counters in this order while requests change
+// them: the settled ones first, so that it never sees more settled than admitted.
 //
-// A reading may be between the two updates of one request: of the sum of start times, and of the requests.
-// The sum is first when a request is admitted, and last when it is settled. So the sum that the gateway sees
-// has the start of each request that it sees waiting, and a queue never looks older than it is.
+// A request updates the number of requests and the sum of their start times one after the other, and a
+// reading may be between the two. Each request adds to STARTED_ADMITTED before REQUESTS_ADMITTED, and to
+// REQUESTS_SETTLED before STARTED_SETTLED. So the sum that the gateway sees has the start of each request
+// that it sees waiting, and a queue never looks older than it is.
 typedef enum {
-  STARTED_SETTLED,
+  STARTED_SETTLED,  // start times, in tenths of a second since 2026-01-01
   REQUESTS_SETTLED,
-  OUTPUT_SETTLED,
-  PROMPT_SETTLED,
+  OUTPUT_SETTLED,  // expected tokens of answers
+  PROMPT_SETTLED,  // estimated tokens of prompts
   PROMPT_ADMITTED,
   OUTPUT_ADMITTED,
   REQUESTS_ADMITTED,
   STARTED_ADMITTED,
-  UNREAD_SETTLED,
-  PROMPT_TOKENS,
+  UNREAD_SETTLED,  // estimated tokens of prompts that were read, and not reported before the request ended
+  PROMPT_TOKENS,   // tokens of prompts, as engines reported them
   GENERATED_TOKENS,
-  TOKEN_COUNTERS
+  TOKEN_COUNTERS  // their number
 } TokenCounter;
 
 typedef struct {
@@ -38,12 +40,13 @@ typedef struct {
   uint64_t microseconds;  // the sum of all
 } Latencies;
 
+// The counts of one cluster since Envoy's start.
 typedef struct {
   uint64_t name_size;
   char name[MAX_CLUSTER];
-  uint64_t classes[ANSWER_CLASSES];
-  uint64_t durations[DURATION_BUCKETS];
-  uint64_t microseconds;  // the sum of all durations
+  uint64_t classes[ANSWER_CLASSES];      // answers by class
+  uint64_t durations[DURATION_BUCKETS];  // answers by duration
+  uint64_t microseconds;                 // the sum of all durations
   uint64_t tokens[TOKEN_COUNTERS];
   Latencies first_token, inter_token;
   uint64_t unused[2];
@@ -52,7 +55,8 @@ typedef struct {
 // Returns whether the memory exists; creates it at the first call.
 bool table_open(void);
 
-// Returns the row of a cluster, a new one if there is none; NULL if there is no room, or the name is too long.
+// Returns the row of a cluster, a new one if there is none; NULL if there is no room, or the name is too
+// long.
 Row* table_row(Text cluster);
 
 // Returns the bucket of a value in a histogram: the first bound that the value does not exceed, or `number`.
@@ -62,7 +66,7 @@ static inline size_t bucket_of(int64_t value, const int64_t* bounds, size_t numb
   return bucket;
 }
 
-// Adds to a counter after all earlier ones of this thread.
+// Adds to a counter. Who sees the sum also sees what this thread has added to other counters before.
 static inline void add(uint64_t* counter, uint64_t number) {
   __atomic_fetch_add(counter, number, __ATOMIC_RELEASE);
 }

@@ -5,7 +5,7 @@
 #include "json.h"
 
 #define EPOCH 1767225600  // 2026-01-01 in Unix seconds, so that sums of start times stay small
-#define STEP 8            // generated tokens between two updates of the counters
+#define STEP 8            // generated tokens between two updates of the counters, which threads share
 #define MAX_EVENT 65536   // bytes; a longer event passes unread
 
 static int64_t microseconds(void) {
@@ -93,6 +93,7 @@ void account_move(Accounting* accounting, Backend* backend) {
 
 // ---------------------------------------------------------------- answers
 
+// Counts the prompt's tokens, as the engine reported them, and learns how many bytes a token has.
 static void read_prompt(Accounting* accounting, int64_t number) {
   if (number == NO_NUMBER) return;
   accounting->knows_prompt = true;
@@ -102,7 +103,7 @@ static void read_prompt(Accounting* accounting, int64_t number) {
     mean_learn(&accounting->backend->bytes_per_token, (double)accounting->bytes / (double)number);
 }
 
-// Observes the times of new tokens, and settles what waits for the first one.
+// Observes the latencies of `number` new tokens, and settles what waits for the first one.
 static void progress(Accounting* accounting, int64_t number) {
   Backend* backend = accounting->backend;
   int64_t now = microseconds();
@@ -121,6 +122,7 @@ static void progress(Accounting* accounting, int64_t number) {
 // Counts the generated tokens, if there are `least` new ones or no more are expected.
 static void settle(Accounting* accounting, int64_t least) {
   Backend* backend = accounting->backend;
+  // An answer may have more tokens than expected, but settles no more than it has admitted.
   bool is_all = accounting->generated >= accounting->output;
   int64_t settled = is_all ? accounting->output : accounting->generated;
   int64_t more = settled - accounting->settled;
@@ -139,6 +141,7 @@ static void take(Accounting* accounting, Text event, Buffer* out) {
   Usage usage = json_usage(event);
   Text numbers = text_span(event, usage.object);
   int64_t total = json_usage_number(numbers, LITERAL("completion_tokens"));
+  // An event without numbers counts as one token if it has output.
   int64_t number = total == NO_NUMBER ? json_has_output(event) : total - accounting->generated;
   if (number > 0) progress(accounting, number);
   accounting->generated += number;
@@ -149,7 +152,7 @@ static void take(Accounting* accounting, Text event, Buffer* out) {
   if (!usage.member.end) {
     buffer_append(out, event);
   } else if (usage.object.end && json_has_no_choices(event)) {
-    if (accounting->has_usage) buffer_append(out, event);
+    if (accounting->has_usage) buffer_append(out, event);  // the last event, which has the numbers alone
   } else {
     Span removed = json_with_comma(event, usage.member);
     buffer_append(out, text_part(event, 0, removed.first));
@@ -172,11 +175,11 @@ void account_events(Accounting* accounting, Text part, Buffer* out) {
   size_t at = 0, search = 0;
   bool has_rest = rest->size > 0;
   if (has_rest) {
-    search = rest->size > 2 ? rest->size - 2 : 0;
+    search = rest->size > 2 ? rest->size - 2 : 0;  // it may end within the LF CR LF of its event
     buffer_append(rest, part);
     text = buffer_text(rest);
   }
-  for (size_t end; (end = end_of_event(text, search)); at = search = end)
+  for (size_t end; (end = end_of_event(text, search)); at = search = end)  // `at` begins the next event
     take(accounting, text_part(text, at, end), out);
   Text left = text_part(text, at, text.size);
   if (left.size > MAX_EVENT) {

@@ -55,7 +55,7 @@ class EnvoyProcess:
         self._bootstrap = self._dir / "bootstrap.json"
         self._log = data_dir.logs / "envoy.log"
         self._sockets = [self._dir / f"{name}.sock" for name in ("admin", "probe", "changes")]
-        self._sockets.append(data_dir.activator / socket_name(""))
+        self._sockets.append(data_dir.activator / socket_name(""))  # as long as that of any cluster
         self._settings = settings
         self._kept = kept
         self._child: subprocess.Popen[bytes] | None = None
@@ -67,7 +67,8 @@ class EnvoyProcess:
         record = processes.read_running(self._dir / "envoy.json")
         if record is None:
             return self._unrecorded()
-        return RunningEnvoy(record[0], str(record[1].get("bootstrap")))
+        process, fields = record
+        return RunningEnvoy(process, str(fields.get("bootstrap")))
 
     def _unrecorded(self) -> RunningEnvoy | None:
         """Find an Envoy of this directory whose starter was killed before it recorded its identity."""
@@ -122,6 +123,7 @@ class EnvoyProcess:
                 cwd="/",
             )
         envoy = RunningEnvoy(
+            # An Envoy that has ended already gets an identity that no process has.
             processes.identity_of(self._child.pid) or ProcessIdentity("", self._child.pid, 0),
             digest(bootstrap),
         )
@@ -144,15 +146,18 @@ class EnvoyProcess:
         path = f"/proc/self/fd/{descriptor}"
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, descriptor)
-            with contextlib.suppress(OSError):  # a full disk, or no links there
+            # The kernel names the process after the last part of the path: `envoy`, not a number. Without the
+            # link, on a full disk for example, Envoy runs under the number.
+            with contextlib.suppress(OSError):
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-envoy-"))
-                link = Path(folder, "envoy")  # the process is named after the path
+                link = Path(folder, "envoy")
                 link.symlink_to(path)
                 link.stat()
                 path = str(link)
             yield path, [descriptor]
 
     def _in_huge_pages(self, program: str) -> int | None:
+        """Return a descriptor of the program's copy in huge pages; None if it is off or impossible."""
         if not self._settings.huge_pages:
             return None
         try:
