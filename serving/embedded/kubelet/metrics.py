@@ -31,7 +31,10 @@ class NodeMetrics:
         )
 
     def started(self, pod: Object, trace: StartTrace) -> None:
-        """Count one start. `kind` is cold or zygote; Pods of no Inference have empty labels."""
+        """Observe the phases of one start.
+
+        The label `kind` is cold or zygote; `inference` and `predictor` are empty for Pods of no Inference.
+        """
         labels = pod["metadata"].get("labels") or {}
         inference, predictor = labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, "")
         for phase in names.START_PHASES:

@@ -107,6 +107,7 @@ def detect_isolation(data_dir: DataDir) -> Isolation | None:
 
 
 def _binds_ports(isolation: Isolation | None) -> bool:
+    """Whether to reserve the Pods' TCP ports for their users; without isolation all Pods have one user."""
     if isolation is None:
         return False
     if not can_notify_of_binds():

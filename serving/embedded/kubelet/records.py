@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,6 +28,14 @@ SHIM_ERRORS = "shim.err"
 _MESSAGE = "message.json"
 _LINE_BYTES = 1024
 """The most that is read of a shim's last line."""
+
+
+class RunProcesses(NamedTuple):
+    """The identities of the processes of a run that do not change while it runs."""
+
+    shim: ProcessIdentity
+    main: ProcessIdentity
+    """The main process of the container, a child of the shim."""
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -92,13 +100,20 @@ class RunDirectory:
     def launch(self) -> dict[str, Any]:
         return read_json(self.path / "launch.json") or {}
 
-    def identities(self) -> tuple[ProcessIdentity, ProcessIdentity] | None:
-        """Return the identities of (shim, main process); None until both run."""
+    def identities(self) -> RunProcesses | None:
+        """Return the identities of shim and main process; None until the shim has recorded the start.
+
+        Raises:
+            OSError: no descriptor is left, so that the record cannot be read.
+        """
         record = read_json(self.path / "started.json")
         if record is None:
             return None
         boot_id = record["boot_id"]
-        return ProcessIdentity(boot_id, *record["recorder"]), ProcessIdentity(boot_id, *record["process"])
+        return RunProcesses(
+            shim=ProcessIdentity(boot_id, *record["recorder"]),
+            main=ProcessIdentity(boot_id, *record["process"]),
+        )
 
     def cgroups(self) -> list[str]:
         """Return the paths of the run's cgroups; none before its start is recorded."""
@@ -108,11 +123,11 @@ class RunDirectory:
         """Return the state of the run."""
         launch, started = self.launch, _read_dated(self.path / "started.json")
         return ContainerRun(
-            self.index,
-            int(launch.get("streak", 0)),
-            None if started is None else started[1],
-            self.exit(),
-            int(launch.get("restart_count", self.index)),
+            index=self.index,
+            streak=int(launch.get("streak", 0)),
+            started_at=None if started is None else started[1],
+            exit=self.exit(),
+            restart_count=int(launch.get("restart_count", self.index)),
         )
 
     def exit(self) -> ContainerExit | None:
@@ -161,7 +176,11 @@ class RunDirectory:
             write_json(self.path / "exit.json", {"lost": reason})
 
     def is_abandoned(self) -> bool:
-        """Whether no shim holds the run; after this call, none can take it."""
+        """Whether no shim holds the lock of the run.
+
+        If the start is not recorded either, `launch.json` is removed: a shim ends unless that file has its
+        nonce, so no shim can start the run after this call.
+        """
         if not self.path.is_dir():
             return True
         lock = locks.try_lock(self.path / "lock")
@@ -209,13 +228,18 @@ class PodDirectory:
             yield from self.runs(entry.name)[-1:]
 
     def forget_before(self, container: str, index: int) -> None:
-        """Remove records and logs of runs before this one and its predecessor."""
+        """Remove the /tmp of all runs before `index`, and records and logs of all but the last of them.
+
+        The record and the log of the last one are the `lastState` of the Pod's status and the log of
+        `kubectl logs --previous`.
+        """
         for run in self.runs(container):
             if run.index < index:
                 removal.remove_tree(run.tmp)
             if run.index < index - 1:
                 removal.remove_tree(run.path)
-                for suffix in (".1", "", ".times", ".1.times"):  # the oldest lines first
+                # The older lines first: a removal that is interrupted leaves the newest ones.
+                for suffix in (".1", "", ".times", ".1.times"):
                     log = self.path / "logs" / container / f"{run.index}.log{suffix}"
                     log.unlink(missing_ok=True)
 

@@ -15,8 +15,12 @@ from serving.system.processes import ProcessIdentity
 
 def running(data_dir: DataDir) -> list[ProcessIdentity]:
     """Return the main processes of all containers that run."""
-    identities = (run.identities() for pod in pods(data_dir.pods) for run in pod.latest())
-    return [pair[1] for pair in identities if pair is not None and processes.is_alive(pair[1])]
+    recorded = (run.identities() for pod in pods(data_dir.pods) for run in pod.latest())
+    return [
+        identities.main
+        for identities in recorded
+        if identities is not None and processes.is_alive(identities.main)
+    ]
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
@@ -26,10 +30,10 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
 
     async def stop_pod(pod: PodDirectory) -> None:
         grace = float(pod.info.get("grace", settings.node.grace_seconds))
-        running = [run for run in pod.latest() if run.exit() is None]
-        for run in running:
+        runs = [run for run in pod.latest() if run.exit() is None]
+        for run in runs:
             run.note_shutdown()
-        await stopping.stop(running, grace)
+        await stopping.stop(runs, grace)
         await asyncio.to_thread(cgroups.remove, pod.path.name)
 
     await asyncio.gather(*(stop_pod(pod) for pod in pods(data_dir.pods)))

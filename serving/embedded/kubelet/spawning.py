@@ -18,20 +18,24 @@ from serving.system.isolation import namespaces
 from serving.system.network import descriptors
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
-_CALL = (
+_CALL_SHIM = (
     "import sys; sys.path.append(sys.argv[1]); from serving.embedded.kubelet.container import shim; shim.{}()"
 )
-_NOTIFY = (
+"""Program of a bare interpreter that calls a function of the shim; its argument is `_ROOT`."""
+_TRY_NOTIFICATION = (
     "import sys; sys.path.append(sys.argv[1]); from serving.system.isolation import bind_notification, namespaces;"
     "namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1); bind_notification.install()"
 )
+"""Program of a bare interpreter that fails where a shim cannot be notified of bind(2); its argument is
+`_ROOT`."""
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
 """Numeric libraries start threads at import, and a process with threads cannot be forked."""
 NO_CUDA = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""PyTorch asks for GPUs at `torch.export.load`, and a process in which CUDA has begun cannot be forked to use
-it: with the second variable it answers from the first, and the driver is not asked."""
+"""`torch.export.load` asks whether there are GPUs. With the second variable PyTorch derives the answer from
+the first one (no GPU) without a call of the driver: in a child of a process that has initialized CUDA, CUDA
+does not work."""
 IDENTITY_SECONDS = 10.0
 """Longest wait for a zygote to record its identity, which it does before its imports."""
 POLL_SECONDS = 0.01
@@ -40,7 +44,7 @@ POLL_SECONDS = 0.01
 
 def shim_command(function: str) -> list[str]:
     """Return the command that calls a function of `container/shim.py` in a bare interpreter."""
-    return [sys.executable, "-I", "-S", "-c", _CALL.format(function), _ROOT]
+    return [sys.executable, "-I", "-S", "-c", _CALL_SHIM.format(function), _ROOT]
 
 
 def can_notify_of_binds() -> bool:
@@ -49,7 +53,7 @@ def can_notify_of_binds() -> bool:
     They cannot on an old kernel, or where another program is notified of the system calls of all processes,
     as below some container runtimes.
     """
-    command = [sys.executable, "-I", "-S", "-c", _NOTIFY, _ROOT]
+    command = [sys.executable, "-I", "-S", "-c", _TRY_NOTIFICATION, _ROOT]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
 
 
@@ -85,7 +89,14 @@ def spawn_shim(
 
 
 def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequence[str]) -> int:
-    """Start a zygote, wait until it has recorded its identity or ended, and return its pidfd."""
+    """Start a zygote, wait until it has recorded its identity or ended, and return its pidfd.
+
+    Args:
+        directory: the directory of the zygotes' files.
+        name: the stem of the zygote's file names.
+        module: the runtime's module.
+        cgroup_parents: the directories in which the zygote makes the cgroups of spare processes.
+    """
     program = "serving.embedded.kubelet.zygote.process"
     argv = [sys.executable, "-P", "-m", program, str(directory), name, module, *cgroup_parents]
     devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -96,9 +107,10 @@ def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequen
         os.close(devnull)
     deadline = clock.monotonic() + IDENTITY_SECONDS
     while clock.monotonic() < deadline and processes.identity_of(pid) is not None:
-        record = processes.read_identity(directory / f"{name}.json")
-        if record is not None and record[0].pid == pid:
-            break
+        if (record := processes.read_identity(directory / f"{name}.json")) is not None:
+            recorded, _ = record
+            if recorded.pid == pid:  # else the record of an earlier zygote
+                break
         time.sleep(POLL_SECONDS)
     return pidfd
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 Values = Mapping[str, Mapping[str, bytes]]
 """Data of ConfigMaps or Secrets by the object's name."""
@@ -12,7 +12,15 @@ BASE = {
     "HOME": "/tmp",  # noqa: S108 private to the container
     "LANG": "C.UTF-8",
 }
+"""The variables of every container that its spec does not set."""
 _REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
+
+
+class References(NamedTuple):
+    """The names of the objects that a container's environment refers to."""
+
+    config_maps: set[str]
+    secrets: set[str]
 
 
 class Missing(ValueError):
@@ -52,8 +60,8 @@ def field(pod: Mapping[str, Any], path: str, ip: str, node: str) -> str | None:
     return str((meta.get(match.group(1)) or {}).get(match.group(2), "")) if match else None
 
 
-def references(container: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """Return the names of the (ConfigMaps, Secrets) that the container's environment refers to."""
+def references(container: Mapping[str, Any]) -> References:
+    """Return the names of the ConfigMaps and Secrets that the container's environment refers to."""
     maps: set[str] = set()
     secrets: set[str] = set()
     for entry in container.get("env") or []:
@@ -63,10 +71,15 @@ def references(container: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     for entry in container.get("envFrom") or []:
         maps |= {entry["configMapRef"]["name"]} if "configMapRef" in entry else set()
         secrets |= {entry["secretRef"]["name"]} if "secretRef" in entry else set()
-    return maps, secrets
+    return References(maps, secrets)
 
 
 def _key(values: Values, kind: str, ref: Mapping[str, Any]) -> str | None:
+    """Return the value of a configMapKeyRef or secretKeyRef; None if it is optional and missing.
+
+    Raises:
+        Missing: the object or the key does not exist, and is not optional.
+    """
     data = values.get(ref["name"])
     if data is not None and ref["key"] in data:
         return data[ref["key"]].decode(errors="replace")
@@ -77,7 +90,10 @@ def _key(values: Values, kind: str, ref: Mapping[str, Any]) -> str | None:
 
 
 def search_path(programs: str) -> str:
-    """Return a container's PATH, in which `python` is Slipway's interpreter, of the directory `programs`."""
+    """Return a container's PATH, which has `programs`, the directory of Slipway's interpreter.
+
+    Unless `BASE` has that directory already, it is the first entry.
+    """
     path = BASE["PATH"]
     return path if programs in path.split(":") else f"{programs}:{path}"
 
@@ -103,8 +119,8 @@ def environment(
         ip: the Pod's address.
         node: the node's name.
         programs: the directory of Slipway's interpreter.
-        maps: the data of the ConfigMaps that it refers to.
-        secrets: of the Secrets.
+        maps: the data of the ConfigMaps that the environment refers to.
+        secrets: the data of the Secrets that it refers to.
 
     Raises:
         Missing: an entry refers to an object or a key that does not exist.
@@ -142,6 +158,7 @@ def _value(
     maps: Values,
     secrets: Values,
 ) -> str | None:
+    """Return the value of an entry of `env`; None if it is optional and missing."""
     source = entry.get("valueFrom")
     if not source:
         return expand(str(entry.get("value", "")), env)
@@ -153,7 +170,7 @@ def _value(
 
 
 def arguments(container: Mapping[str, Any], image: Sequence[str] | None, env: Mapping[str, str]) -> list[str]:
-    """Return the command line: `command` or the image's, then `args`."""
+    """Return the command line: `command` or that of the image (`image`), then `args`."""
     command = container.get("command") or []
     start = [expand(str(word), env) for word in command] or list(image or [])
     return start + [expand(str(word), env) for word in container.get("args") or []]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import normpath
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.errors import Cause
 from serving.resources import names
@@ -26,14 +26,24 @@ _IMAGE = re.compile(
 """Registry, repository, an optional tag, and a digest: a volume's content must be the same in every Pod."""
 
 
+class KeyedFile(NamedTuple):
+    """A file of a ConfigMap or Secret."""
+
+    path: str
+    """Relative to the mount."""
+    content: bytes
+    mode: int
+    """Permission bits."""
+
+
 @dataclass(frozen=True)
 class Mount:
-    """One mount: a directory or file to bind, or files (name, content, mode) to write into a tmpfs."""
+    """One mount: a directory or file to bind (`source`), or `files` to write into a tmpfs."""
 
     target: str
     source: str | None
     read_only: bool
-    files: tuple[tuple[str, bytes, int], ...] | None = None
+    files: tuple[KeyedFile, ...] | None = None
     is_resolved: bool = False
     """The source was checked without links: the file is mounted only if it lies at exactly this path."""
 
@@ -183,9 +193,7 @@ def rewrite(
     return result
 
 
-def keyed_files(
-    data: Mapping[str, bytes], source: Mapping[str, Any], *, mode: int
-) -> tuple[tuple[str, bytes, int], ...]:
+def keyed_files(data: Mapping[str, bytes], source: Mapping[str, Any], *, mode: int) -> tuple[KeyedFile, ...]:
     """Return the files of a configMap or secret volume: all keys, or `items` under their paths.
 
     Raises:
@@ -193,5 +201,5 @@ def keyed_files(
     """
     items = source.get("items")
     if items is None:
-        return tuple((key, data[key], mode) for key in sorted(data))
-    return tuple((item["path"].lstrip("/"), data[item["key"]], mode) for item in items)
+        return tuple(KeyedFile(key, data[key], mode) for key in sorted(data))
+    return tuple(KeyedFile(item["path"].lstrip("/"), data[item["key"]], mode) for item in items)

@@ -53,14 +53,14 @@ def process_of(node: NodeProcess, stored: dict) -> processes.ProcessIdentity:
     run = next(PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
-    return identities[1]
+    return identities.main
 
 
 def shim_of(node: NodeProcess, stored: dict) -> processes.ProcessIdentity:
     run = next(PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
-    return identities[0]
+    return identities.shim
 
 
 async def serve(kube: Kube, name: str) -> dict:

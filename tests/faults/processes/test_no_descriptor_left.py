@@ -42,7 +42,7 @@ def running(
         started.connection.recv(1)
         identities = run.identities()
         assert identities is not None
-        yield Running(run, identities[1], go)
+        yield Running(run, identities.main, go)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -112,7 +112,7 @@ async def test_container_reaches_no_process_of_another_pod(kube: Kube, node: Nod
     run = next(PodDirectory(node.data_dir.pods / running["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
-    pid = identities[1].pid
+    pid = identities.main.pid
     with contextlib.suppress(errors.AlreadyExists):
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": "evil"}})
     for namespace in (NAMESPACE, "evil"):

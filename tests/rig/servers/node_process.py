@@ -208,7 +208,7 @@ def forked(data_dir: DataDir, pod: dict[str, Any]) -> bool:
     run = next(PodDirectory(data_dir.pods / pod["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
-    return b"kubelet.zygote" in Path(f"/proc/{identities[0].pid}/cmdline").read_bytes()
+    return b"kubelet.zygote" in Path(f"/proc/{identities.shim.pid}/cmdline").read_bytes()
 
 
 async def until(

@@ -137,7 +137,7 @@ async def _environment(
         errors.Unavailable: the API did not answer.
     """
     namespace = pod["metadata"]["namespace"]
-    maps, secrets = environment.references(container)
+    references = environment.references(container)
     try:
         env = environment.environment(
             pod,
@@ -145,8 +145,8 @@ async def _environment(
             ip=identity.address,
             node=node.settings.name,
             programs=str(Path(sys.executable).parent),
-            maps=await volumes.config_maps(node, namespace, maps),
-            secrets=await volumes.secrets(node, namespace, secrets),
+            maps=await volumes.config_maps(node, namespace, references.config_maps),
+            secrets=await volumes.secrets(node, namespace, references.secrets),
         )
     except environment.Missing as error:
         raise errors.Temporary("CreateContainerConfigError", str(error)) from error
@@ -214,7 +214,7 @@ def _isolated_files(node: Node, run: RunDirectory, mounts: Sequence[volume_mount
                 "is_resolved": mount.is_resolved,
                 "files": None
                 if mount.files is None
-                else [[name, content.hex(), mode] for name, content, mode in mount.files],
+                else [[file.path, file.content.hex(), file.mode] for file in mount.files],
             }
             for mount in mounts
         ],

@@ -1,4 +1,4 @@
-"""Awaits the end of runs, and stops them, by their records alone and without the API."""
+"""Awaits the end of runs, and stops them, by the records of the runs alone and without the API."""
 
 import asyncio
 import contextlib
@@ -18,19 +18,23 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.01
 """Between reads of the record of a shim that is starting, which takes about 50 ms."""
-VERDICT_SECONDS = 5.0
-"""Longest wait for a shim to start, or to finish its log after the last process was killed."""
+KILL_PERIOD_SECONDS = 5.0
+"""Between rounds of SIGKILL: more than a shim takes to record its start, or to finish the log after the main
+process was killed. A shim that takes longer has hung."""
 RETRY_SECONDS = 1.0
 """Between attempts while the disk is full, or no descriptor is left."""
 
 
 async def ended(run: RunDirectory, shim_pidfd: int | None = None) -> bool:
-    """Wait until the run has ended and its exit is recorded.
+    """Wait until the run has ended and its exit is recorded; return False if it never begins.
 
-    Returns False if it has not begun, and never will. The shim, of this agent or of an earlier one, records
-    the exit; without a shim, the run is declared lost. `shim_pidfd` is that of a shim that was just started
-    and may have recorded nothing yet. While no descriptor is left, or the disk does not take a lost end, the
-    wait goes on: nothing starts then either.
+    The shim records the exit; if the shim is dead, this function records that the exit is unknown. The wait
+    goes on while no descriptor is free to read the record, or the disk is too full to write that the exit is
+    unknown: no container can start then either.
+
+    Args:
+        run: the record of the run; its shim may be of this agent or of an earlier one.
+        shim_pidfd: pidfd of a shim that was just started, which may have recorded nothing yet.
     """
     if shim_pidfd is not None:
         with contextlib.suppress(OSError):
@@ -47,16 +51,16 @@ async def _ended(run: RunDirectory) -> bool:
     while run.exit() is None:
         identities = run.identities()
         if identities is None:
+            # Again: a shim may have recorded its start, and ended, before `is_abandoned` took the lock.
             if run.is_abandoned() and run.identities() is None:
                 return False
             await asyncio.sleep(POLL_SECONDS)
             continue
-        shim, _ = identities
-        if (pidfd := processes.open_pidfd(shim)) is not None:
+        if (pidfd := processes.open_pidfd(identities.shim)) is not None:
             await wait_for_exit(pidfd)
         if run.exit() is None:
             _kill_orphans(run)
-            same_boot = shim.boot_id == procfs.boot_id()
+            same_boot = identities.shim.boot_id == procfs.boot_id()
             run.declare_lost("its container shim was killed" if same_boot else "the machine was restarted")
     return True
 
@@ -64,14 +68,15 @@ async def _ended(run: RunDirectory) -> bool:
 def send_signal(run: RunDirectory, number: signal.Signals) -> bool:
     """Signal the run's main process; return False if it is gone, or not recorded yet."""
     identities = run.identities()
-    return identities is not None and processes.send_signal(identities[1], number)
+    return identities is not None and processes.send_signal(identities.main, number)
 
 
 async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event | None = None) -> None:
-    """SIGTERM, `grace` seconds, SIGKILL; return when all have ended. `hurry` ends the grace early.
+    """SIGTERM, `grace` seconds, SIGKILL; return when all runs have ended. `hurry` ends the grace early.
 
-    An end that a full disk does not take counts too: to remove the run makes room. While no descriptor is
-    left, nothing can be signalled, and it is tried again.
+    A run whose processes are gone has ended even if a full disk prevents the record of its exit: the caller
+    may then remove the run, which makes room. While no descriptor is free, no process can be signalled, and
+    the stop is tried again.
     """
     deadline = clock.monotonic() + grace
     while True:
@@ -93,7 +98,7 @@ async def _stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event
             await _terminate(runs, ends, grace, hurry)
         await _kill(runs, ends)
         for end in filter(asyncio.Task.done, ends):
-            end.result()  # a wait that failed is no end
+            end.result()  # raises the error of a wait that failed, so that `stop` tries again
     finally:
         for end in ends:
             end.cancel()
@@ -105,7 +110,7 @@ async def _terminate(
     grace: float,
     hurry: asyncio.Event | None,
 ) -> None:
-    """Send SIGTERM, and wait until all have ended, at most `grace` seconds; `hurry` ends the wait."""
+    """Send SIGTERM, and wait until all runs have ended, at most `grace` seconds; `hurry` ends the wait."""
     terminating = [asyncio.create_task(_send_sigterm(run)) for run in runs]
     hurried = asyncio.create_task((hurry or asyncio.Event()).wait())
     finished = asyncio.create_task(_all_done(ends))
@@ -117,14 +122,14 @@ async def _terminate(
 
 
 async def _kill(runs: Sequence[RunDirectory], ends: Sequence[asyncio.Task[bool]]) -> None:
-    """Send SIGKILL until all have ended, or no process of them is left."""
+    """Send SIGKILL until the exits of all runs are recorded, or no shim and no main process runs."""
     while not all(end.done() for end in ends) and not all(map(_is_gone, runs)):
         for run in _unended(runs):
             send_signal(run, signal.SIGKILL)
-        await asyncio.wait(ends, timeout=VERDICT_SECONDS)
+        await asyncio.wait(ends, timeout=KILL_PERIOD_SECONDS)
         for run in _unended(runs):
             _kill_shim(run)
-    for run in _unended(runs):
+    for run in _unended(runs):  # their exit could not be recorded, so `ended` is not done
         _kill_orphans(run)
 
 
@@ -133,23 +138,23 @@ def _unended(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
 
 
 def _is_gone(run: RunDirectory) -> bool:
-    """Whether neither the shim nor the process of a recorded start runs."""
+    """Whether the start is recorded, and neither the shim nor the main process runs."""
     identities = run.identities()
     return identities is not None and not any(map(processes.is_alive, identities))
 
 
 def _kill_shim(run: RunDirectory) -> None:
-    """Kill a shim that has hung: `ended` then declares the run lost."""
+    """Kill the shim of a dead main process, as it has hung: `ended` then declares the run lost."""
     identities = run.identities()
-    if identities is not None and not processes.is_alive(identities[1]):
-        processes.send_signal(identities[0], signal.SIGKILL)
+    if identities is not None and not processes.is_alive(identities.main):
+        processes.send_signal(identities.shim, signal.SIGKILL)
 
 
 def _kill_orphans(run: RunDirectory) -> None:
-    """SIGKILL what a shim that was killed has left, and what that forks meanwhile.
+    """SIGKILL the processes that outlive their shim, and those that they fork meanwhile.
 
-    As root, the kernel has killed all with the shim. Else there may be the main process, the other processes
-    of its session, and those in the container's cgroups.
+    Where the agent runs as root, the kernel has killed them with the shim. Else they may be the main process,
+    the other processes of its session, and those in the container's cgroups.
     """
     killed: set[ProcessIdentity] = set()
     while orphans := _orphans(run) - killed:
@@ -161,9 +166,9 @@ def _kill_orphans(run: RunDirectory) -> None:
 
 def _orphans(run: RunDirectory) -> set[ProcessIdentity]:
     identities = run.identities()
-    if identities is None or identities[1].boot_id != procfs.boot_id():
+    if identities is None or identities.main.boot_id != procfs.boot_id():
         return set()
-    main = identities[1]
+    main = identities.main
     orphans = processes.of_session(main)
     if processes.is_alive(main):  # it may not have made its session yet
         orphans.add(main)
@@ -175,7 +180,7 @@ def _orphans(run: RunDirectory) -> set[ProcessIdentity]:
 
 
 async def _send_sigterm(run: RunDirectory) -> None:
-    """Send SIGTERM as soon as the process is recorded, and a descriptor is free."""
+    """Send SIGTERM to the main process as soon as it is recorded and a descriptor is free."""
     while True:
         with contextlib.suppress(OSError):
             if run.exit() is not None or send_signal(run, signal.SIGTERM):

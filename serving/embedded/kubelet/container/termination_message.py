@@ -23,7 +23,9 @@ LOG_BYTES = 2048
 LOG_LINES = 80
 """The kubelet's bounds of a message from a log."""
 FAILURES = ("Error", "OOMKilled")
-"""Reasons of ends by the program or its limits; the node's own reasons have complete messages."""
+"""Reasons of exits for which `FallbackToLogsOnError` reads the log: the program failed, or went over its
+memory limit. Other failures (`StartError`, `NodeShutdown`, `ContainerStatusUnknown`) have a message of the
+node."""
 _CONTINUATIONS = re.compile(rb"[\x80-\xbf]{1,3}")
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that a terminal executes, or that change the order of the text around them."""
@@ -44,7 +46,7 @@ def _text(data: bytes, limit: int) -> str:
     """Return the end of foreign bytes as printable text, in `limit` bytes of UTF-8 at most."""
     end = data[-limit:]
     if len(end) < len(data) and (cut := _CONTINUATIONS.match(end)):
-        end = end[cut.end() :]  # the rest of a character
+        end = end[cut.end() :]  # without the last bytes of a character that was cut
     decoded = end.decode(errors="backslashreplace")
     return termination_fields.bounded("".join(map(_printable, decoded)), limit)
 
@@ -75,13 +77,16 @@ def _message(run: RunDirectory, container: Object, log: Path, exit_: ContainerEx
         return recorded
     path = termination_fields.private_file(container)
     if path is not None and (message := from_file(_written(run, path))):
-        with contextlib.suppress(OSError):  # a full disk: the file remains until the run after the next
+        # The file goes with the run's /tmp when the next run starts. On a full disk the message is not
+        # recorded: until then it is read from the file again.
+        with contextlib.suppress(OSError):
             run.record_termination_message(message)
         return message
     if not termination_fields.falls_back(container) or exit_.code == 0 or exit_.reason not in FAILURES:
         return ""
-    # One byte more than the bound shows where a character was cut.
-    older, newer = (_end(path, LOG_BYTES + 1) for path in (log.with_name(f"{log.name}.1"), log))
+    # One byte more than the bound, so that `_text` knows that the text is cut.
+    older = _end(log.with_name(f"{log.name}.1"), LOG_BYTES + 1)  # the rotated log
+    newer = _end(log, LOG_BYTES + 1)
     return from_log(older + newer)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from serving import errors
 from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.node import Node
-from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of
+from serving.embedded.pod_spec.volume_mounts import KeyedFile, Mount, keyed_files, kind_of
 from serving.objects import Object
 from serving.resources import kinds
 
@@ -45,7 +45,9 @@ async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str,
 
 
 def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
-    """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
+    """Make an emptyDir or hostPath volume if it is missing; return its directory or file. Blocks on the disk.
+
+    `user` is the user id, and the group id, of the Pod; None for those of the agent.
 
     Raises:
         errors.Temporary: the host path does not exist yet, leads to the data directory by a link, or may not
@@ -54,7 +56,7 @@ def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
     if kind_of(volume) == "emptyDir":
         path = node.data_dir.pod_volume(pod["metadata"]["uid"], volume["name"])
         path.mkdir(parents=True, mode=0o700, exist_ok=True)
-        # Also where an agent that ended between these two lines has made it.
+        # Even if the directory existed: an agent that was killed after `mkdir` has not set the owner.
         if user is not None and path.stat().st_uid != user:
             os.chown(path, user, user)
         return str(path)
@@ -73,6 +75,8 @@ class Volumes:
 
 async def of_container(node: Node, pod: Object, container: Object, user: int | None) -> Volumes:
     """Make the volumes of a container, and return its mounts.
+
+    `user` is the user id, and the group id, of the Pod; None for those of the agent.
 
     Raises:
         errors.Temporary: an object or a path of a volume does not exist yet.
@@ -96,7 +100,8 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
     return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
 
 
-async def _files(node: Node, pod: Object, volume: Object) -> tuple[tuple[str, bytes, int], ...]:
+async def _files(node: Node, pod: Object, volume: Object) -> tuple[KeyedFile, ...]:
+    """Return the files of a configMap or secret volume; none if it is optional and its object is missing."""
     namespace = pod["metadata"]["namespace"]
     source: dict[str, Any] = volume.get("configMap") or volume.get("secret") or {}
     name = source.get("name") or source.get("secretName") or ""

@@ -51,6 +51,7 @@ class Gpus:
                 except self._nvml.NVMLError:  # not every GPU supports both
                     continue
                 for process in processes:
+                    # The larger one: both lists may have the same process.
                     used[process.pid] = max(used.get(process.pid, 0), process.usedGpuMemory or 0)
         return used
 

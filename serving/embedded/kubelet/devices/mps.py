@@ -1,8 +1,8 @@
 """Shares the GPU of this machine by NVIDIA's MPS: starts its control daemon, one per data directory.
 
 Written from https://docs.nvidia.com/deploy/mps/, and run on an H100 with driver 580. The daemon and all its
-clients have one user: clients of another user would wait until those of the first are gone. It outlives the
-agent, and ends with `slipway down`.
+clients have one user: clients of another user would wait until those of the first are gone. The daemon
+outlives the agent, and ends with `slipway down`.
 """
 
 import contextlib
@@ -27,10 +27,11 @@ log = logging.getLogger(__name__)
 PROGRAM = "nvidia-cuda-mps-control"
 DEVICE = "nvidia0"
 """The first GPU, the only one in use."""
-SECONDS = 10.0
+CONTROL_SECONDS = 10.0
 """Longest wait for the daemon to start, or to answer."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 the machine's own: clients and daemon meet there
 PING = "get_default_active_thread_percentage"
+"""A command without an effect, which shows that the daemon answers."""
 
 
 def directory_of(data_dir: DataDir) -> Path:
@@ -92,7 +93,7 @@ class Mps:
             with contextlib.suppress(FileExistsError):
                 directory.mkdir(mode=0o700)
             status = directory.lstat()
-            # Root's own is one that an agent made before it ended.
+            # This process may own it: an agent that was killed after `mkdir` has not set the owner.
             if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (owner, os.geteuid()):
                 raise errors.Temporary("NoMps", f"{directory} is another user's: remove it")
             if status.st_uid != owner:
@@ -105,7 +106,9 @@ class Mps:
         try:
             done = self._run([program, "-d"], "")
         except subprocess.TimeoutExpired as error:
-            raise errors.Temporary("NoMps", f"{PROGRAM} did not start within {SECONDS:g} s") from error
+            raise errors.Temporary(
+                "NoMps", f"{PROGRAM} did not start within {CONTROL_SECONDS:g} s"
+            ) from error
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
             raise errors.Temporary("NoMps", f"{PROGRAM} did not start: {reason}")
@@ -123,9 +126,10 @@ class Mps:
         return done.stdout if done.returncode == 0 else None
 
     def _run(self, command: list[str], stdin: str) -> "subprocess.CompletedProcess[str]":
+        """Run the control program as the user of the clients, with this text as its standard input."""
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
-            # For the daemon alone: clients see its devices, counted from 0.
+            # The daemon passes this GPU alone to its clients, which number it from 0.
             "CUDA_VISIBLE_DEVICES": DEVICE.removeprefix("nvidia"),
             gpu_limits.PIPES_ENV: str(self._directory / "pipe"),
             "CUDA_MPS_LOG_DIRECTORY": str(self._directory / "log"),
@@ -136,7 +140,7 @@ class Mps:
             env=env,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=CONTROL_SECONDS,
             check=False,
             user=self.user,
             group=self.user,

@@ -22,8 +22,11 @@ from serving.embedded.pod_spec.pod_identity import PodIdentity
 log = logging.getLogger(__name__)
 
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
+"""Takes the run, and the headers of the probe's answer."""
 Block = Callable[[str, str, str], None]
+"""Takes the container's name, a reason and a message."""
 PreStop = Callable[[str, float], Awaitable[float]]
+"""Takes the container's name and the grace period in seconds; returns the seconds left of it."""
 
 
 class EmitEvent(Protocol):
@@ -90,14 +93,15 @@ class ContainerMonitor:
             await _start_recorded(started)
         end = asyncio.ensure_future(stopping.ended(self._run, started.pidfd if started else None))
         try:
-            while not end.done() and not self._has_noted_running():
+            while not end.done() and not self._try_note_running():
                 await asyncio.wait({end}, timeout=stopping.POLL_SECONDS)
             has_run = await end
         finally:
             end.cancel()
         if not has_run:
             self._containers.update(self._name, run=self._state.before, before=None)
-            if started is not None:  # else an agent was killed while it started the shim
+            # Else an earlier agent was killed while it started the shim: that is no failed start.
+            if started is not None:
                 self._block(self._name, "CreateContainerError", self._start_failure())
             return
         run = await self._read_ended()
@@ -111,8 +115,11 @@ class ContainerMonitor:
         error = self._run.shim_error()
         return "its container shim ended before it had recorded the start" + (error and f": {error}")
 
-    def _has_noted_running(self) -> bool:
-        """Update the state if the start is recorded, which is unknown while no descriptor is left."""
+    def _try_note_running(self) -> bool:
+        """Update the state if the start is recorded; return whether it was.
+
+        While no descriptor is free, the record cannot be read.
+        """
         with contextlib.suppress(OSError):
             if self._run.identities() is not None:
                 self._note_running()
@@ -120,7 +127,10 @@ class ContainerMonitor:
         return False
 
     async def _read_ended(self) -> ContainerRun:
-        """Remove the cgroups of the ended run and read it, once there are a thread and a descriptor."""
+        """Remove the cgroups of the ended run and read its state.
+
+        Retries while no thread or no descriptor is free.
+        """
         while True:
             try:
                 await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
@@ -135,6 +145,7 @@ class ContainerMonitor:
                 await asyncio.sleep(stopping.RETRY_SECONDS)
 
     def _note_running(self) -> None:
+        """Update the state to running: started and ready at once where the container has no such probe."""
         state = self._state
         is_first_sight = state.run is None or state.run.started_at is None
         kinds = {probe.kind for probe in self.probes}
@@ -146,7 +157,7 @@ class ContainerMonitor:
             self._emit("Started", f"started container {self._name} at {self._identity.address}")
 
     async def probe(self, probe: ContainerProbe) -> None:
-        """Send a probe while the container runs, and act on its verdicts."""
+        """Send a probe periodically while the container runs, and act on each change of its verdict."""
         await self._containers.until(lambda: self._can_probe(probe) or not self._is_running())
         state = self._state
         if not self._can_probe(probe) or state.run is None or state.run.started_at is None:
@@ -156,6 +167,7 @@ class ContainerMonitor:
         started_at = state.run.started_at
         was_ok = {"startup": state.started, "readiness": state.ready}.get(probe.kind, False)
         verdict = ProbeVerdict(ok=was_ok or None, proven=was_ok)
+        # From here on the running time is measured by the monotonic clock, which nobody sets.
         ran_for, begun = probes.ran_for(started_at, clock.now()), clock.monotonic()
         await asyncio.sleep(max(probe.initial_delay - ran_for, 0))
         while self._is_probed():
@@ -171,22 +183,23 @@ class ContainerMonitor:
                 self._run.pod_uid,
                 self._containers.specs[self._name],
                 self._identity,
-                identities[1].pid,
+                identities.main.pid,
             )
-            asked = clock.monotonic()
+            sent_at = clock.monotonic()
             answer = await probe_client.send(target, probe.action, probe.timeout)
             if not self._is_running():
                 return
             if answer.address_taken:
                 self._emit("AddressTaken", f"container {self._name}: {answer.problem}", warning=True)
-            answered = clock.monotonic()
-            before, verdict = verdict, probes.judge(probe, verdict, answered, success=answer.problem is None)
+            answered_at = clock.monotonic()
+            before = verdict
+            verdict = probes.judge(probe, before, answered_at, success=answer.problem is None)
             if verdict.ok is not before.ok and await self._act(probe, verdict, answer):
                 return
             if probe.kind == "startup" and verdict.ok:
                 return
-            running_for = ran_for + clock.monotonic() - begun
-            await asyncio.sleep(probes.next_delay(probe, verdict, running_for, answered - asked))
+            since_start = ran_for + clock.monotonic() - begun
+            await asyncio.sleep(probes.next_delay(probe, verdict, since_start, answered_at - sent_at))
 
     def _can_probe(self, probe: ContainerProbe) -> bool:
         """Whether the process runs and, except for the startup probe, has started up."""
@@ -195,6 +208,7 @@ class ContainerMonitor:
         return has_begun and (state.started or probe.kind == "startup")
 
     def _is_probed(self) -> bool:
+        """Whether the container runs and is not being stopped."""
         is_stopping = self._name in self._containers.stopping or self._containers.terminating
         return self._is_running() and not is_stopping
 
@@ -218,6 +232,7 @@ class ContainerMonitor:
         return True
 
     async def _stop(self, reason: str, grace: float) -> None:
+        """Stop the run with its preStop hook, within `grace` seconds."""
         self._emit("Killing", reason)
         self._containers.stopping.add(self._name)
         try:

@@ -30,6 +30,7 @@ class Containers:
         self.changed = asyncio.Event()
         """Set by every update; `PodRunner` clears it before it plans."""
         self._updated = asyncio.Event()
+        """Set and replaced by each update: every task in `until` wakes, and none has to clear it."""
 
     @property
     def inits(self) -> list[Container]:

@@ -9,7 +9,7 @@ from serving.system.isolation.user_ids import UserIds
 from serving.system.network import sockets
 
 TRIES = 20
-"""Addresses to try until the ports are free; the last is used anyway, and the process fails."""
+"""Most addresses to try until all ports are free; the last one is used anyway, and its container may fail."""
 
 
 class Identities:
@@ -33,9 +33,9 @@ class Identities:
         """Return an identity, and mark it as taken.
 
         Args:
-            ports: no process listens at them at the address.
+            ports: TCP ports that should be free at the address.
             user: the user id; None for one that no process and no file has.
-            socket_port: as in the identity.
+            socket_port: the containerPort that listens on a Unix socket; None if there is none.
 
         Raises:
             errors.Temporary: no user id is free.
@@ -67,5 +67,6 @@ def _is_free(address: str, port: int) -> bool:
     try:
         sockets.try_port(address, port)
     except OSError as error:
+        # Another reason, such as a port that only root may bind, does not depend on the address.
         return error.errno != errno.EADDRINUSE
     return True

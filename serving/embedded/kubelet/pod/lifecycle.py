@@ -6,6 +6,7 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from signal import SIGKILL
 from typing import Literal
 
 from serving.settings import NodeSettings
@@ -14,6 +15,8 @@ NODE_SHUTDOWN = "NodeShutdown"
 """Reason of an exit by `slipway down`: the next run counts as no restart, and waits for no back-off."""
 RestartPolicy = Literal["Always", "OnFailure", "Never"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+_MAX_DOUBLINGS = 30
+"""Bounds the exponent of a back-off, which is far beyond its cap by then."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class ContainerExit:
     reason: str
     message: str = ""
     signal: int = 0
+    """The number of the signal that ended the process; 0 for none."""
     finished_at: datetime | None = None
     termination_message: str = ""
     """The message of the program itself; `message` is the node's."""
@@ -74,11 +78,12 @@ class Container:
 
 @dataclass(frozen=True)
 class Steps:
-    """The containers to start now, and the time to plan again without a change."""
+    """The containers to start now, by name, and the time to plan again without a change."""
 
     start: tuple[str, ...] = ()
     wake_at: datetime | None = None
     backing_off: tuple[str, ...] = ()
+    """Containers that have run and wait for their restart."""
 
 
 def recorded_exit(
@@ -90,7 +95,7 @@ def recorded_exit(
     """
     if error:
         return ContainerExit(code, "StartError", error, signal, finished_at)
-    if oom and signal == 9:
+    if oom and signal == SIGKILL:
         return ContainerExit(
             code, "OOMKilled", "the container went over its memory limit", signal, finished_at
         )
@@ -101,7 +106,7 @@ def recorded_exit(
 
 def unknown_exit(finished_at: datetime, message: str) -> ContainerExit:
     """Return the exit of a run whose end was not recorded, with the kubelet's reason and code."""
-    return ContainerExit(137, "ContainerStatusUnknown", message, 0, finished_at)
+    return ContainerExit(128 + SIGKILL, "ContainerStatusUnknown", message, finished_at=finished_at)
 
 
 def restarts(policy: RestartPolicy, exit_: ContainerExit) -> bool:
@@ -112,9 +117,9 @@ def restarts(policy: RestartPolicy, exit_: ContainerExit) -> bool:
 def next_run(run: ContainerRun | None, settings: NodeSettings) -> ContainerRun:
     """Return the run after this one, or the first one."""
     if run is None:
-        return ContainerRun(0)
+        return ContainerRun(index=0)
     count = run.restart_count if _was_shut_down(run) else run.restart_count + 1
-    return ContainerRun(run.index + 1, _streak_after(run, settings), restart_count=count)
+    return ContainerRun(run.index + 1, streak=_streak_after(run, settings), restart_count=count)
 
 
 def _was_shut_down(run: ContainerRun) -> bool:
@@ -122,7 +127,7 @@ def _was_shut_down(run: ContainerRun) -> bool:
 
 
 def _streak_after(run: ContainerRun, settings: NodeSettings) -> int:
-    """Return the streak of the next run; a long run resets it, and a shutdown leaves it."""
+    """Return the streak of the next run; a long run resets it, and a shutdown does not change it."""
     if _was_shut_down(run):
         return run.streak
     if run.exit and run.exit.finished_at and run.started_at:
@@ -133,21 +138,26 @@ def _streak_after(run: ContainerRun, settings: NodeSettings) -> int:
 
 
 def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
-    """Return when the next run may start: after a first crash at once, then base * 2^(streak-2), at most the
-    cap.
+    """Return when the next run may start; None where nothing delays it.
+
+    The first restart is at once. The delay of the next one is `backoff_base_seconds`; it doubles with each
+    restart, up to `backoff_cap_seconds`.
     """
     if run.exit is None or run.exit.finished_at is None or _was_shut_down(run):
         return None
     streak = _streak_after(run, settings)
-    delay = 0.0 if streak <= 1 else settings.backoff_base_seconds * 2 ** min(streak - 2, 30)
+    delay = 0.0 if streak <= 1 else settings.backoff_base_seconds * 2 ** min(streak - 2, _MAX_DOUBLINGS)
     delay = min(delay, settings.backoff_cap_seconds)
     return run.exit.finished_at + timedelta(seconds=delay)
 
 
 def retry_at(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
-    """Return when to retry a failed start: the same back-off with a lower cap, as nothing has run."""
-    delay = min(settings.backoff_base_seconds * 2 ** min(attempts - 1, 30), settings.blocked_cap_seconds)
-    return now + timedelta(seconds=delay)
+    """Return when to retry a start that has failed `attempts` times, 1 or more.
+
+    The back-off is that of restarts with a lower cap, as nothing has run.
+    """
+    delay = settings.backoff_base_seconds * 2 ** min(attempts - 1, _MAX_DOUBLINGS)
+    return now + timedelta(seconds=min(delay, settings.blocked_cap_seconds))
 
 
 def init_done(inits: Sequence[Container]) -> bool:
@@ -175,7 +185,7 @@ def next_steps(
     """Return the containers to start: init containers in sequence, then all others together."""
     if phase(policy, inits, mains) in ("Succeeded", "Failed"):
         return Steps()
-    if not any(c.run for c in mains):
+    if not any(c.run for c in mains):  # once one has run, all init containers have succeeded
         for container in inits:
             if container.run is None or container.run.exit is None or container.run.exit.code != 0:
                 init_policy: RestartPolicy = "Never" if policy == "Never" else "OnFailure"
@@ -205,7 +215,11 @@ def _steps(
 def _start_at(
     container: Container, policy: RestartPolicy, now: datetime, settings: NodeSettings
 ) -> datetime | None:
-    """Return when a container may start. A time that only a clock set back explains counts as past."""
+    """Return when a container may start; None while it runs, or if it has ended for good.
+
+    After the clock was set back, an exit may lie in the future, or the end of a back-off further ahead than
+    any back-off lasts. Such a time delays no start.
+    """
     run, blocked = container.run, container.blocked
     if run is not None and (run.exit is None or not restarts(policy, run.exit)):
         return None

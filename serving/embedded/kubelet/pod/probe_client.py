@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,13 @@ class _AddressTaken(OSError):
 
 
 async def send(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> ProbeAnswer:
-    """Return the outcome; a failure is an answer, not an exception."""
+    """Return the outcome; a failure is an answer, not an exception.
+
+    Args:
+        target: the container.
+        action: the handler of a core/v1 Probe or LifecycleHandler: `exec`, `httpGet`, `grpc` or `tcpSocket`.
+        timeout: seconds for the connection and the answer, or for the command.
+    """
     try:
         if "exec" in action:
             code = await exec_command.run(target, list(action["exec"].get("command") or []), timeout)
@@ -61,22 +67,22 @@ async def _ask_port(target: RunningContainer, action: Mapping[str, Any], timeout
 
 
 async def _grpc_check(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> str | None:
+    """Return why the server in the container is not healthy; None if it is."""
     port = int(action["port"])
     path = target.socket(port)
     if path is not None:
         return await grpc_health.problem(f"unix:{path}", action.get("service") or "", timeout)
-    _check_listener(target.identity, port)
-    problem = await _grpc_problem(target, port, action.get("service") or "", timeout)
-    _check_listener(target.identity, port)
-    return problem
+    with _listener_checks(target.identity, port):
+        return await _grpc_problem(target, port, action.get("service") or "", timeout)
 
 
 async def _grpc_problem(target: RunningContainer, port: int, service: str, timeout: float) -> str | None:
+    """Return why the server at the Pod's address is not healthy; None if it is."""
     address = target.identity.address
     name = f"{address}:{port}"
     if not replica_connections.is_marked(address):
         return await grpc_health.problem(f"ipv4:{name}", service, timeout)
-    # gRPC cannot mark its sockets.
+    # The shim may let the port accept only connections with the mark, which gRPC cannot set on its sockets.
     async with replica_connections.tunnel(target.node.data_dir.pod_sockets, address, port) as path:
         return await grpc_health.problem(f"unix:{path}", service, timeout, authority=name)
 
@@ -112,35 +118,50 @@ async def _connection(
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Connect to a port of the container, or of another host.
 
+    A connection to the Pod's address has SO_MARK (`sockets.GATEWAY_MARK`) where this process may set it, as
+    the shim may let the port accept only such connections.
+
+    Args:
+        target: the container.
+        host: the host of the probe's spec; None for the Pod.
+        port: the TCP port, or the port of the Pod's Unix socket.
+        context: for TLS; None without TLS.
+
     Raises:
         OSError: nothing listens, or another user's process does.
     """
-    own = host is None or host == target.identity.address
-    path = target.socket(port) if own else None
+    is_pod = host is None or host == target.identity.address
+    path = target.socket(port) if is_pod else None
     if path is not None:
         with sockets.short_path(path) as address:
             reader, writer = await asyncio.open_unix_connection(address, ssl=context)
-    elif own:
+    elif is_pod:
         connection = await replica_connections.connect(target.identity.address, port)
         name = None if context is None else target.identity.address
         reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=name)
-    else:  # not a port of this Pod: without the node's mark
+    else:
         reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    is_pod_address = is_pod and path is None
     try:
-        if own and path is None:
-            _check_listener(target.identity, port)
-        yield reader, writer
-        if own and path is None:
-            _check_listener(target.identity, port)
+        with _listener_checks(target.identity, port) if is_pod_address else contextlib.nullcontext():
+            yield reader, writer
     finally:
         writer.close()
 
 
+@contextlib.contextmanager
+def _listener_checks(identity: PodIdentity, port: int) -> Iterator[None]:
+    """Check before and after the block that the Pod listens: the listener may change during the request."""
+    _check_listener(identity, port)
+    yield
+    _check_listener(identity, port)
+
+
 def _check_listener(identity: PodIdentity, port: int) -> None:
     """Raise _AddressTaken if another user's process listens at the Pod's address: any process may bind it."""
-    own = os.geteuid() if identity.user is None else identity.user
+    pod_user = os.geteuid() if identity.user is None else identity.user
     user = socket_diag.listener(identity.address, port)
-    if user not in (own, None):
+    if user not in (pod_user, None):
         raise _AddressTaken(
             f"{identity.address}:{port} is taken by a process of user {user}, not of this Pod"
         )

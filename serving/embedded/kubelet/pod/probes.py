@@ -17,11 +17,12 @@ ProbeKind = Literal["readiness", "liveness", "startup"]
 KINDS: tuple[ProbeKind, ...] = ("startup", "readiness", "liveness")
 
 FIRST_PERIOD = 0.1
-"""Seconds: a tenth of the kubelet's smallest period."""
+"""Longest pause between early probes, in seconds: a tenth of the kubelet's smallest period."""
 SHORTEST = 0.002
-"""Seconds: a forked replica listens after some tens of milliseconds; a refused connection costs 0.2 ms."""
+"""Shortest pause between probes, in seconds: a forked replica listens after some tens of milliseconds; a
+refused connection costs 0.2 ms."""
 SHARE = 0.1
-"""The largest share of the time since the start by which a probe can be late."""
+"""Pause between early probes as a share of the running time: a start takes longer by this share at most."""
 FIRST_EXEC_PERIOD = 1.0
 """Seconds, for commands (each is a new process) and for probes that have reached their failure threshold."""
 
@@ -36,7 +37,9 @@ class ContainerProbe:
     period: float
     timeout: float
     successes: int
+    """`successThreshold`."""
     failures: int
+    """`failureThreshold`."""
     grace: float | None = None
     """Seconds from SIGTERM to SIGKILL after a failure; None for those of the Pod."""
 
@@ -47,8 +50,11 @@ class ProbeVerdict:
 
     ok: bool | None = None
     streak_ok: int = 0
+    """Successes in a row."""
     streak_bad: int = 0
+    """Failures in a row that count towards `failureThreshold`."""
     counted_at: float | None = None
+    """When the last of these failures was, in seconds of a monotonic clock."""
     proven: bool = False
     """The probe has succeeded once."""
 
@@ -62,13 +68,15 @@ def parse(container: Mapping[str, Any]) -> list[ContainerProbe]:
             probes.append(
                 ContainerProbe(
                     kind,
-                    {key: spec[key] for key in ("httpGet", "tcpSocket", "grpc", "exec") if key in spec},
-                    float(spec.get("initialDelaySeconds") or 0),
-                    float(spec.get("periodSeconds") or 10),
-                    float(spec.get("timeoutSeconds") or 1),
-                    int(spec.get("successThreshold") or 1) if kind == "readiness" else 1,
-                    int(spec.get("failureThreshold") or 3),
-                    spec.get("terminationGracePeriodSeconds"),
+                    action={
+                        key: spec[key] for key in ("httpGet", "tcpSocket", "grpc", "exec") if key in spec
+                    },
+                    initial_delay=float(spec.get("initialDelaySeconds") or 0),
+                    period=float(spec.get("periodSeconds") or 10),
+                    timeout=float(spec.get("timeoutSeconds") or 1),
+                    successes=int(spec.get("successThreshold") or 1) if kind == "readiness" else 1,
+                    failures=int(spec.get("failureThreshold") or 3),
+                    grace=spec.get("terminationGracePeriodSeconds"),
                 )
             )
     return probes
@@ -79,17 +87,15 @@ def judge(probe: ContainerProbe, verdict: ProbeVerdict, at: float, *, success: b
     if success:
         streak = verdict.streak_ok + 1
         ok = True if streak >= probe.successes else verdict.ok
-        return ProbeVerdict(ok, streak, 0, None, proven=True)
-    hurried = (
-        not verdict.proven
-        and verdict.counted_at is not None
-        and at < verdict.counted_at + probe.period - FIRST_PERIOD / 2
-    )
-    if hurried:
-        return replace(verdict, streak_ok=0)
+        return ProbeVerdict(ok, streak_ok=streak, proven=True)
+    if not verdict.proven and verdict.counted_at is not None:
+        # The tolerance is for a probe that comes shortly before the end of the period.
+        counts_from = verdict.counted_at + probe.period - FIRST_PERIOD / 2
+        if at < counts_from:
+            return replace(verdict, streak_ok=0)
     streak = verdict.streak_bad + 1
     ok = False if streak >= probe.failures else verdict.ok
-    return ProbeVerdict(ok, 0, streak, at, verdict.proven)
+    return ProbeVerdict(ok, streak_bad=streak, counted_at=at, proven=verdict.proven)
 
 
 def ran_for(started_at: datetime, now: datetime) -> float:
@@ -98,14 +104,15 @@ def ran_for(started_at: datetime, now: datetime) -> float:
 
 
 def next_delay(probe: ContainerProbe, verdict: ProbeVerdict, since_start: float, took: float) -> float:
-    """Return the seconds until the next probe; `periodSeconds` are between the beginnings of two, as at
-    kubelet.
+    """Return the seconds from the last answer to the next probe.
+
+    After the first success, `periodSeconds` lie between the beginnings of two probes, as at the kubelet.
 
     Args:
         probe: the probe.
         verdict: the result of its answers so far.
         since_start: seconds since the container's start.
-        took: seconds until the last answer.
+        took: seconds from the last probe to its answer.
     """
     if probe.kind != "liveness" and not verdict.proven:
         slow = "exec" in probe.action or verdict.ok is False

@@ -44,7 +44,7 @@ class PodRunner:
 
     def __init__(self, node: Node, pod: Object) -> None:
         self.pod = pod
-        """The object, as last seen."""
+        """The newest version of the object that the agent knows."""
         self._node = node
         self._uid: str = pod["metadata"]["uid"]
         self._directory = PodDirectory(node.data_dir.pods / self._uid)
@@ -55,9 +55,11 @@ class PodRunner:
         """Set when the Pod no longer exists in the API, so that its end need not wait."""
         self._identity = PodIdentity("", None)
         self._seen_at = clock.now()
+        """The beginning of the first start of each container."""
         self._starts: dict[str, start_trace.NodeStart] = {}
         """Starts by this runner of containers that are not ready yet."""
         self._trace: start_trace.StartTrace | None = None
+        """The phases of the last start by this runner, for the Pod's status."""
 
     @property
     def gone(self) -> bool:
@@ -99,7 +101,7 @@ class PodRunner:
                 steps = self._next_steps()
                 for name in steps.start:
                     await self._start(name)
-                steps = self._next_steps()
+                steps = self._next_steps()  # again: the starts have changed the states
                 self._report(steps)
                 if not steps.start:
                     await self._wait_for_change(steps.wake_at)
@@ -131,7 +133,7 @@ class PodRunner:
             directories = self._directory.runs(name)[-2:]
             if not directories:
                 continue
-            *before, run = [
+            runs = [
                 await asyncio.to_thread(
                     termination_message.read_run,
                     directory,
@@ -140,12 +142,13 @@ class PodRunner:
                 )
                 for directory in directories
             ]
-            self._containers.update(name, run=run, before=before[0] if before else None)
+            run = runs[-1]
+            self._containers.update(name, run=run, before=runs[0] if len(runs) == 2 else None)
             if run.exit is not None:
                 continue
-            identity = container_id(self._uid, name, run.index)
+            run_id = container_id(self._uid, name, run.index)
             for old in statuses:
-                if old["name"] == name and old.get("containerID") == identity:
+                if old["name"] == name and old.get("containerID") == run_id:
                     self._containers.update(
                         name, started=bool(old.get("started")), ready=bool(old.get("ready"))
                     )
@@ -173,7 +176,7 @@ class PodRunner:
         return identity
 
     def _reserve_ports(self) -> None:
-        """Keep other users from the Pod's address, where shims can bind it: as `ReservedPorts.reserve`."""
+        """Reserve the Pod's TCP ports where shims can bind them; raises as `ReservedPorts.reserve`."""
         if not self._node.binds_ports:
             return
         self._node.ports.reserve(
@@ -199,6 +202,7 @@ class PodRunner:
             await termination.pause(RESERVE_RETRY_SECONDS, self._gone)
 
     def _monitor(self, run: RunDirectory, started: Started | None = None) -> None:
+        """Watch and probe a run in tasks; `started` is its shim, None for an adopted run."""
         monitor = ContainerMonitor(
             run,
             self._containers,
@@ -224,7 +228,7 @@ class PodRunner:
         state = self._containers.states[name]
         run = lifecycle.next_run(state.run, self._node.settings)
         directory = self._directory.run(name, run.index)
-        seen_at = clock.now() if run.index else self._seen_at
+        seen_at = clock.now() if run.index else self._seen_at  # a restart becomes necessary only now
         try:
             self._refuse_unsupported()
             self._reserve_ports()
@@ -254,7 +258,7 @@ class PodRunner:
         await asyncio.to_thread(self._directory.forget_before, name, run.index)
 
     async def _await_imports(self, prepared: launch.Launch) -> float:
-        """Wait while the zygote of a container imports, unless the Pod is deleted; return the seconds."""
+        """Wait until the zygote of a container has imported, or the Pod must end; return the seconds."""
         begun = clock.monotonic()
         imports = asyncio.ensure_future(launch.await_imports(prepared))
         try:
@@ -293,12 +297,13 @@ class PodRunner:
     def _note_ready(self, run: RunDirectory, headers: Mapping[str, str]) -> None:
         """Record the phases of a start from the first successful answer to the run's readiness probe."""
         beginning = self._starts.pop(run.container, None)
-        state = self._containers.states[run.container].run
-        if beginning is not None and state is not None and state.started_at is not None:
-            self._trace = start_trace.trace(beginning, state.started_at, clock.now(), headers)
+        current = self._containers.states[run.container].run
+        if beginning is not None and current is not None and current.started_at is not None:
+            self._trace = start_trace.trace(beginning, current.started_at, clock.now(), headers)
             self._node.metrics.started(self.pod, self._trace)
 
     async def _wait_for_change(self, wake_at: datetime | None) -> None:
+        """Wait until the Pod or a container changes, or until `wake_at`."""
         seconds = None if wake_at is None else max((wake_at - clock.now()).total_seconds(), 0.001)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -328,7 +333,10 @@ class PodRunner:
         await termination.delete_from_api(self._node.kube, self.pod, self._gone)
 
     async def _end(self, name: str) -> None:
-        """End a running container: preStop, unless a failed probe has begun it, SIGTERM, SIGKILL."""
+        """End a running container: its preStop hook, SIGTERM, SIGKILL.
+
+        The hook is left out if a failed probe is stopping the container, as that stop runs it.
+        """
         run = self._containers.states[name].run
         assert run is not None
         grace = 0.0 if self._gone.is_set() else self._grace_seconds()
@@ -337,7 +345,10 @@ class PodRunner:
         await stopping.stop([self._directory.run(name, run.index)], grace, self._gone)
 
     async def _pre_stop(self, name: str, grace: float) -> float:
-        """Run a container's preStop hook, at most until its end; return the seconds left of `grace`."""
+        """Run a container's preStop hook, at most until the container ends.
+
+        Returns the seconds left of `grace`; after a hook, at least `LEAST_GRACE_SECONDS`.
+        """
         hook = (self._containers.specs[name].get("lifecycle") or {}).get("preStop") or {}
         run = self._containers.states[name].run
         if not hook or run is None or grace <= 0:
@@ -366,7 +377,7 @@ class PodRunner:
         target = None
         if identities is not None:
             spec = self._containers.specs[run.container]
-            target = RunningContainer(self._node, self._uid, spec, self._identity, identities[1].pid)
+            target = RunningContainer(self._node, self._uid, spec, self._identity, identities.main.pid)
         return await termination.run_pre_stop(hook, target, grace, self._gone)
 
     @property

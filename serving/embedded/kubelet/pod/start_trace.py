@@ -18,23 +18,28 @@ from serving.resources import names
 StartMethod = Literal["Cold", "Zygote"]
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _METRIC = re.compile(rf"(?<![A-Za-z])([A-Za-z]+)\s*;\s*dur=({_NUMBER})(?![0-9.])")
-"""Begins where a word begins: a replica chooses the text, and a long word is read once."""
+"""A name and its duration in milliseconds. A match starts only at the start of a word: a replica chooses the
+text, and a match from every letter of a long word would take quadratic time."""
 
 
 @dataclass(frozen=True)
 class NodeStart:
-    """The node's part of a start: `seen` (UTC) is when it became necessary; the others are seconds."""
+    """The node's part of a start; times in seconds."""
 
     seen: datetime
+    """UTC, when the start became necessary."""
     method: StartMethod = "Cold"
     fetch: float = 0.0
+    """Of fetching the images of the container's volumes."""
     verify: float = 0.0
+    """Of verifying their seals."""
     imports: float = 0.0
+    """Of waiting for the imports of the zygote."""
 
 
 @dataclass(frozen=True)
 class StartTrace:
-    """One start: `seconds` by phase add up to `ready - seen`."""
+    """One start. The `seconds` of each of `names.START_PHASES` add up to `ready - seen`."""
 
     method: StartMethod
     seen: datetime
@@ -58,31 +63,32 @@ def trace(beginning: NodeStart, begun: datetime, ready: datetime, headers: Mappi
         headers: of this answer; names in lower case.
     """
     timings = {name: float(value) / 1000 for name, value in _METRIC.findall(headers.get("server-timing", ""))}
-    started = _seconds(headers.get(names.STARTED_HEADER, "")) or begun.timestamp()
-    inside = {name: timings.get(name, 0.0) for name in ("import", "verify", "load", "warmup")}
-    before = beginning.fetch + beginning.verify + beginning.imports
+    main_began = _seconds(headers.get(names.STARTED_HEADER, "")) or begun.timestamp()
+    before_spawn = beginning.fetch + beginning.verify + beginning.imports
     spent = {
         "fetch": beginning.fetch,
-        "verify": beginning.verify + inside.pop("verify"),
-        "spawn": max(0.0, started - beginning.seen.timestamp() - before),
-        **inside,
-        "import": beginning.imports + inside["import"],
+        "verify": beginning.verify + timings.get("verify", 0.0),
+        "spawn": max(0.0, main_began - beginning.seen.timestamp() - before_spawn),
+        "import": beginning.imports + timings.get("import", 0.0),
+        "load": timings.get("load", 0.0),
+        "warmup": timings.get("warmup", 0.0),
     }
     probe = (ready - beginning.seen).total_seconds() - sum(spent.values())
     return StartTrace(beginning.method, beginning.seen, ready, {**spent, "probe": max(0.0, probe)})
 
 
 def _seconds(text: str) -> float | None:
+    """Parse a number of seconds; None if the text, which a replica chooses, is no number."""
     return float(text) if re.fullmatch(_NUMBER, text) else None
 
 
 def condition(start: StartTrace) -> tuple[str, bool, str, str]:
-    """Return type, status, reason and message."""
+    """Return the condition's type, whether it is True, its reason and its message."""
     return names.STARTED_CONDITION, True, start.method, start.message()
 
 
 def kept(conditions: list[dict[str, Any]]) -> list[tuple[str, bool, str, str]]:
-    """Return the stored condition, if there is one."""
+    """Return the condition of an earlier start from those of the Pod's status, in the form of `condition`."""
     return [
         (names.STARTED_CONDITION, True, c.get("reason", ""), c.get("message", ""))
         for c in conditions

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 5.0
 LEAST_GRACE_SECONDS = 2.0
-"""From SIGTERM to SIGKILL after a preStop hook, though it took the grace period, as at the kubelet."""
+"""Shortest time from SIGTERM to SIGKILL after a preStop hook, even if the hook took the whole grace period,
+as at the kubelet."""
 
 
 async def pause(seconds: float, gone: asyncio.Event) -> None:

@@ -20,21 +20,26 @@ TOP = "slipway"
 SPARES = "spares"
 """The directory of spare processes' cgroups, beside those of Pods (named by uid)."""
 PODS_CPU_WEIGHT = 3
-"""Weight of all Pods on each core, in busy processes. `up` and the five components are six processes: on two
-cores Pods keep half of the processor while all of them start. With a weight of one, requests waited for
-seconds (`benchmarks/faults.py`, "up and every component").
+"""CPU weight of the cgroup of all Pods on each core; 1 is the weight of a busy process outside of it. `up`
+and the five components are six processes: on two cores Pods keep half of the CPU time while all of these
+start. With a weight of 1, requests waited for seconds (`benchmarks/faults.py`, "up and every component").
 """
+_SPARES_CPU_WEIGHT = 1
+"""CPU weight of the cgroup of all spare processes on each core. The forked containers of many replicas run in
+it, beside the cgroups of other Pods, each of which has the weight of one busy process in all."""
 REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
 
 @dataclass(frozen=True)
 class ContainerCgroups:
-    """A container's cgroups."""
+    """A container's cgroups, one in each hierarchy."""
 
     paths: tuple[str, ...] = ()
     kill_file: str | None = None
+    """cgroup.kill, which ends all processes of the cgroup; None without a cgroup of v2."""
     oom_file: str | None = None
+    """The file that counts OOM kills; None where no memory controller is usable."""
 
 
 @dataclass
@@ -43,7 +48,7 @@ class Cgroups:
 
     layout: CgroupLayout
     missing: dict[str, str] = field(default_factory=dict)
-    """The reason why a resource cannot be limited, by resource."""
+    """Why a resource (`cpu`, `memory`, `pids`) cannot be limited, by resource."""
     pids_limit: int = 0
     """Most processes and threads of a Pod; 0 is no limit."""
 
@@ -52,7 +57,8 @@ class Cgroups:
         joined = []
         for root in self.layout.roots:
             try:
-                with contextlib.suppress(FileNotFoundError):  # the end of another container removed the Pod's
+                # Twice: the end of another container may remove the Pod's cgroup during the first attempt.
+                with contextlib.suppress(FileNotFoundError):
                     self._make(root, uid, container)
                 self._make(root, uid, container)
                 joined.append(f"{root}/{TOP}/{uid}/{container}")
@@ -64,7 +70,8 @@ class Cgroups:
     def make_spares(self) -> list[str]:
         """Make and return the directories in which zygotes make the cgroups of spare processes.
 
-        Joining a cgroup waits for all processors (10 to 20 ms where joins are rare), longer than a fork.
+        A spare joins its cgroup before it is needed: to join one waits for all processors, which takes 10 to
+        20 ms where joins are rare, longer than a fork.
         """
         directories = []
         for root in self.layout.roots:
@@ -74,23 +81,29 @@ class Cgroups:
                     if root == self.layout.unified:
                         self._delegate(Path(root, part))
                 directories.append(f"{root}/{TOP}/{SPARES}")
-        self.set_cpu_weight(f"{TOP}/{SPARES}", 1)  # many replicas, beside Pods with a cgroup of their own
+        self.set_cpu_weight(f"{TOP}/{SPARES}", _SPARES_CPU_WEIGHT)
         return directories
 
     def set_cpu_weight(self, group: str, processes: int) -> None:
-        """Give a group of Pods the weight of so many busy processes on each core."""
+        """Give a cgroup of many Pods the CPU weight of `processes` busy processes on each core.
+
+        `group` is its path below each hierarchy.
+        """
         for path, text in group_cpu_weight(self.layout, group, processes * len(os.sched_getaffinity(0))):
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 
     def limit_spare(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        """Limit the cgroups in which a forked process waits; it has all processes of its Pod to itself."""
+        """Limit the cgroups in which a forked process waits.
+
+        They are not below a cgroup of the Pod: this container alone gets the Pod's limit of processes.
+        """
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
         self._write(process_limit(self.layout, name, self.pids_limit))
         return self._limit(name, groups, limits)
 
     def sweep_spares(self) -> None:
-        """Remove the cgroups of forked processes that are gone; the kernel keeps those of the others."""
+        """Remove the cgroups of forked processes that are gone; the kernel refuses to remove those in use."""
         for root in self.layout.roots:
             with contextlib.suppress(OSError):
                 for group in Path(root, TOP, SPARES).iterdir():
@@ -98,22 +111,26 @@ class Cgroups:
                         cgroup_files.remove(group)
 
     def _limit(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
+        """Limit the cgroups `joined`, whose path below each hierarchy is `name`."""
         self._write(limit_writes(self.layout, name, limits))
         unified = f"{self.layout.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
         return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name))
 
     def _write(self, limits: Sequence[tuple[str, str]]) -> None:
+        """Write each (file, text); record the resource of a file that cannot be written in `missing`."""
         for path, text in limits:
             try:
                 Path(path).write_text(text)
             except OSError as error:
                 file = path.rsplit("/", 1)[-1]
                 if file not in OPTIONAL_FILES:
-                    # The reason of the node's start, of which this error is a consequence, says what to do.
-                    self.missing.setdefault(file.split(".")[0], f"{file}: {error.strerror}")
+                    resource = file.split(".")[0]
+                    # A reason that `detect` recorded is kept: it tells the user what to do.
+                    self.missing.setdefault(resource, f"{file}: {error.strerror}")
 
     def _make(self, root: str, uid: str, container: str) -> None:
+        """Make a container's cgroup and those above it in the hierarchy at `root`."""
         for part in (TOP, f"{TOP}/{uid}"):
             Path(root, part).mkdir(exist_ok=True)
             if root == self.layout.unified:
@@ -121,6 +138,7 @@ class Cgroups:
         Path(root, TOP, uid, container).mkdir(exist_ok=True)
 
     def _delegate(self, path: Path) -> None:
+        """Enable the controllers in the cgroups below a cgroup of v2."""
         controllers = " ".join(f"+{name}" for name in sorted(self.layout.unified_controllers))
         if controllers:
             (path / "cgroup.subtree_control").write_text(controllers)
@@ -131,9 +149,9 @@ class Cgroups:
         return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 paths are text here
 
     def remove(self, uid: str, container: str | None = None) -> None:
-        """Remove the cgroups of a Pod, or of one container; the Pod's own stays while another container runs.
+        """Remove the cgroups of a Pod, or those of one container and the Pod's if no other container has any.
 
-        They must be empty within `REMOVE_SECONDS`.
+        A cgroup that is not empty after `REMOVE_SECONDS` is not removed. Blocks until then.
         """
         deadline = clock.monotonic() + REMOVE_SECONDS
         for root in self.layout.roots:
@@ -149,7 +167,10 @@ class Cgroups:
 
 
 def detect(pids_limit: int = 0) -> Cgroups:
-    """Determine by trial which resources can be limited; `pids_limit` is that of each Pod."""
+    """Determine by trial which resources can be limited, and set the CPU weight of all Pods.
+
+    `pids_limit` is the most processes and threads of each Pod; 0 is no limit.
+    """
     cgroups = Cgroups(cgroup_files.machine_layout(), pids_limit=pids_limit)
     for resource in CONTROLLERS:
         if cgroups.layout.root_of(resource) is None:
@@ -173,12 +194,14 @@ def _reason(layout: CgroupLayout, root: str, error: OSError) -> str:
     """Return why nothing can be limited below a root, and what to do about it."""
     if not isinstance(error, PermissionError) or os.geteuid() == 0:
         return f"{root}: {error.strerror}"
-    # In v2 a process is moved by a user who may write to an ancestor of both cgroups, which is root's.
+    # To move a process in v2, a user must be able to write to the common ancestor of its old and its new
+    # cgroup. Root owns that ancestor, so that cgroups of this user's own would not help.
     delegate = "" if root == layout.unified else ", or let root give it cgroups (docs/security.md)"
     return f"this user may not make cgroups: run `slipway up` as root{delegate}"
 
 
 def _mark_missing(cgroups: Cgroups, root: str, reason: str) -> None:
+    """Record that no resource of the hierarchy at `root` can be limited."""
     for name in CONTROLLERS:
         if cgroups.layout.root_of(name) == root:
             cgroups.missing.setdefault(name, reason)

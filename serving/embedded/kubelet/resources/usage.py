@@ -23,9 +23,11 @@ from serving.system import processes
 from serving.system.isolation.cgroup_layout import CgroupLayout
 
 TICKS = os.sysconf("SC_CLK_TCK")
+"""Clock ticks in a second, the unit of /proc/PID/stat."""
 MICROSECONDS = 1e6
 NANOSECONDS = 1e9
 
+# The name of a metric: the field of ContainerUsage, and the help text.
 _COUNTERS = {
     cadvisor.CPU_SECONDS: ("cpu_seconds", "Processor seconds used."),
     cadvisor.PERIODS: ("periods", "Periods of the processor limit in which the container ran."),
@@ -44,6 +46,7 @@ _GAUGES = {
 
 
 def _text(path: str) -> str | None:
+    """Return the content of a file; None if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:  # gone, or not in this kernel
@@ -56,7 +59,7 @@ class UsageCollector:
     def __init__(self, root: Path, layout: CgroupLayout, gpus: Gpus) -> None:
         self._root, self._layout, self._gpus = root, layout, gpus
         self._peaks: dict[Path, float] = {}
-        """The highest working set so far, by run."""
+        """The highest memory in use so far, in bytes, by the directory of the run."""
 
     def describe(self) -> list[Metric]:
         """Return nothing, so that the registration does not scrape."""
@@ -65,52 +68,63 @@ class UsageCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all running containers and of the machine."""
         usage = dict(self._containers())
-        for name, (field, text) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=ContainerKey._fields)
+        for name, (field, help_text) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, help_text, labels=ContainerKey._fields)
             for container, figures in usage.items():
                 counter.add_metric(container, getattr(figures, field))
             yield counter
-        for name, (field, text) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=ContainerKey._fields)
+        for name, (field, help_text) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, help_text, labels=ContainerKey._fields)
             for container, figures in usage.items():
                 gauge.add_metric(container, getattr(figures, field))
             yield gauge
         yield from _machine(self._gpus.name)
 
     def _containers(self) -> Iterator[tuple[ContainerKey, ContainerUsage]]:
+        """Yield the usage of each container whose main process runs."""
         running = _processes()
         children = usage_parsing.tree(running)
         gpu_memory, duty = self._gpus.memory(), self._gpus.duty()
-        seen: dict[Path, float] = {}
+        peaks: dict[Path, float] = {}
         for pod in pods(self._root):
             info = pod.info
-            for run in pod.latest() if "name" in info else ():
+            if "name" not in info:  # the record is missing or malformed
+                continue
+            for run in pod.latest():
                 identities = run.identities()
-                if identities is None or run.exit() is not None or not processes.is_alive(identities[1]):
+                if identities is None or run.exit() is not None or not processes.is_alive(identities.main):
                     continue
-                members = usage_parsing.below(identities[0].pid, children)
-                ticks = usage_parsing.ticks(identities[0].pid, members, running)
-                figures = self._figures(run, identities[1].pid, members, ticks / TICKS)
+                members = usage_parsing.below(identities.shim.pid, children)
+                ticks = usage_parsing.ticks(identities.shim.pid, members, running)
+                figures = self._figures(run, identities.main.pid, members, ticks / TICKS)
                 figures = replace(figures, oom_events=figures.oom_events + _killed_before(pod, run))
                 on_gpu = [gpu_memory[pid] for pid in members if pid in gpu_memory]
                 if on_gpu:
                     figures = replace(figures, gpu_duty=duty, gpu_memory=sum(on_gpu))
-                seen[run.path] = figures.peak
+                peaks[run.path] = figures.peak
                 yield ContainerKey(info["namespace"], info["name"], run.container), figures
-        self._peaks = seen
+        self._peaks = peaks  # without the runs that have ended
 
     def _figures(self, run: RunDirectory, pid: int, members: list[int], cpu_seconds: float) -> ContainerUsage:
+        """Return the usage of a run, without that of the GPU.
+
+        Args:
+            run: the record of the run.
+            pid: the main process, whose cgroups are the container's.
+            members: the pids of all processes of the container.
+            cpu_seconds: the processor time of these processes, for a container without a cgroup.
+        """
         cgroups = usage_parsing.cgroup_paths(_text(f"/proc/{pid}/cgroup") or "", self._layout, TOP)
         charged = self._charged(cgroups)
         resident = _resident(members)
         working_set = max(charged.working_set, resident.total)
-        limits = self._throttling(cgroups)
+        throttling = self._throttling(cgroups)
         started = run.read().started_at
         return ContainerUsage(
             cpu_seconds=self._cpu(cgroups, cpu_seconds),
-            periods=limits.periods,
-            throttled_periods=limits.throttled_periods,
-            throttled_seconds=limits.throttled_seconds,
+            periods=throttling.periods,
+            throttled_periods=throttling.throttled_periods,
+            throttled_seconds=throttling.throttled_seconds,
             working_set=working_set,
             rss=max(charged.rss, resident.unreclaimable),
             peak=max(self._peaks.get(run.path, 0.0), working_set, resident.peak),
@@ -151,7 +165,10 @@ class UsageCollector:
 
 
 def _killed_before(pod: PodDirectory, run: RunDirectory) -> int:
-    """Return the number of OOM-killed runs among the earlier recorded ones of a container."""
+    """Return the number of OOM-killed runs among the earlier recorded ones of a container.
+
+    The kernel's count of such a run is gone with its cgroup, perhaps before a scrape.
+    """
     ends = [earlier.exit() for earlier in pod.runs(run.container) if earlier.index < run.index]
     return sum(end is not None and end.reason == "OOMKilled" for end in ends)
 

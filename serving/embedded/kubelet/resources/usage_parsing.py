@@ -63,6 +63,7 @@ class Memory(NamedTuple):
 
     working_set: int = 0
     rss: int = 0
+    """Of pages that are of no file."""
 
 
 def pairs(text: str) -> dict[str, int]:

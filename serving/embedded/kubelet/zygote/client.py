@@ -18,7 +18,7 @@ from serving.system.network import descriptors, sockets
 
 ANSWER_SECONDS = 0.5
 """Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine. An ordinary start takes a
-second, which a stuck zygote makes half as slow again, once."""
+second: a stuck zygote delays it by half, and is checked after that (`ZygotePool.check`)."""
 _INT_BYTES = 4
 """Size of a descriptor in a message (C's int)."""
 

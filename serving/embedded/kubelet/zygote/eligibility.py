@@ -14,6 +14,7 @@ from serving.resources import names
 BEFORE_MAIN = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANGUAGE", "TZ")
 """Prefixes of variables that the interpreter and the C library read at their start."""
 DISABLED = "disabled"
+"""The value of the annotation `names.ZYGOTE_ANNOTATION` by which a Pod refuses to be forked."""
 
 
 class ZygoteKey(NamedTuple):
@@ -41,20 +42,29 @@ def can_fork(meta: Mapping[str, Any], container: Mapping[str, Any], images: Coll
 
 
 def _runs_commands(container: Mapping[str, Any]) -> bool:
-    """Whether it has exec probes or hooks, whose environment is read from /proc: there it is the zygote's."""
+    """Whether the container has exec probes or hooks.
+
+    Their environment is read from /proc/PID/environ, which for a forked process has the zygote's.
+    """
     actions = [container.get(f"{kind}Probe") or {} for kind in ("startup", "readiness", "liveness")]
     actions.append((container.get("lifecycle") or {}).get("preStop") or {})
     return any("exec" in action for action in actions)
 
 
 def can_fork_with(env: Mapping[str, str]) -> bool:
-    """Whether a forked process can have this complete environment, with the names of envFrom."""
+    """Whether a forked process can have this environment.
+
+    `env` is complete: unlike `can_fork`, this check also covers variables of `envFrom`.
+    """
     has_early = any(name.startswith(BEFORE_MAIN) for name in env)
     return not has_early and env.get("LANG") == environment.BASE["LANG"]
 
 
 def zygotes_for(deployment: Mapping[str, Any] | None, images: Collection[str]) -> set[ZygoteKey]:
-    """Return the zygotes of a Deployment, also at zero replicas, from where a start must be fast."""
+    """Return the zygotes of a Deployment, even with zero replicas: a start from zero must be fast.
+
+    `images` are the images whose processes can be forked.
+    """
     if deployment is None:
         return set()
     template = deployment["spec"]["template"]

@@ -1,7 +1,7 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
-A zygote that dies is replaced; a restarted agent adopts running zygotes by identity. A start waits for a
-zygote only while that imports: an executed container would import the same modules for as long.
+A zygote that dies is replaced; a restarted agent adopts running zygotes by process identity. A start waits
+for a zygote only while the zygote imports: an executed container would import the same modules for as long.
 
 Files below DIR/zygotes: those of `process.py`, and NAME.log, the zygote's output.
 """
@@ -24,6 +24,7 @@ from serving.kube import Informer
 from serving.objects import Object
 from serving.system import processes
 from serving.system.process_exit import wait_for_exit
+from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +32,14 @@ FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 60.0
 """Longest pause between retries of a runtime whose imports fail: its packages may be installed later."""
 CHECK_SECONDS = 5.0
-"""Longest wait for a zygote that was too slow for a start, perhaps because the machine was loaded."""
+"""Longest wait for a fork after a start got none within `client.ANSWER_SECONDS`: a zygote on a loaded machine
+may be slow, but is not stuck."""
 IMPORT_SECONDS = 30.0
 """Longest wait of a start for the imports of a zygote: five times those of PyTorch on a loaded machine."""
 POLL_SECONDS = 0.02
-"""Between two looks for the socket of a zygote that imports, beside a second or more of imports."""
+"""Between checks for the socket of a zygote that imports, which takes a second or more."""
 HEALTHY_SECONDS = 10.0
-"""A zygote that lived for this long is replaced at once when it dies."""
+"""A zygote that lived for longer is replaced after `FIRST_RETRY_SECONDS` when it dies."""
 
 
 def name_of(key: ZygoteKey) -> str:
@@ -54,10 +56,14 @@ class ZygotePool:
         self._modules = {image: runtime.module for image, runtime in runtimes.items() if runtime.module}
         self._needed = NeededZygotes()
         self._changed = asyncio.Event()
+        """Set when `_needed` or `_kept` has changed."""
         self._kept: dict[ZygoteKey, asyncio.Task[None]] = {}
+        """The tasks that keep one zygote each."""
         self._checks: dict[ZygoteKey, asyncio.Task[None]] = {}
         self._importing: dict[ZygoteKey, asyncio.Event] = {}
+        """By zygotes that run: set when the zygote listens, or the wait for its imports is over."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of `run`, for calls from other threads."""
 
     @property
     def images(self) -> frozenset[str]:
@@ -100,8 +106,8 @@ class ZygotePool:
             log.warning("the zygote of %s in %s: %s", key.image, key.namespace, error)
         else:
             return
-        if record := processes.read_identity(self.directory / f"{name_of(key)}.json"):
-            processes.send_signal(record[0], signal.SIGKILL)
+        if zygote := _recorded_identity(self.directory, name_of(key)):
+            processes.send_signal(zygote, signal.SIGKILL)
 
     async def run(self, deployments: Informer) -> None:
         """Keep the needed zygotes until cancelled; they stay, for the next agent to adopt."""
@@ -182,19 +188,30 @@ class ZygotePool:
         imported.set()
 
     def _adopted(self, key: ZygoteKey) -> int | None:
-        record = processes.read_identity(self.directory / f"{name_of(key)}.json")
-        return None if record is None else processes.open_pidfd(record[0])
+        """Return the pidfd of the running zygote of this key; None if there is none."""
+        zygote = _recorded_identity(self.directory, name_of(key))
+        return None if zygote is None else processes.open_pidfd(zygote)
 
     def _start(self, key: ZygoteKey) -> int:
+        """Start a zygote, and return its pidfd; blocks until the zygote has recorded its identity."""
         return spawn_zygote(
             self.directory, name_of(key), self._modules[key.image], self._cgroups.make_spares()
         )
 
 
+def _recorded_identity(directory: Path, name: str) -> ProcessIdentity | None:
+    """Return the process identity in a zygote's record; None without a valid record."""
+    record = processes.read_identity(directory / f"{name}.json")
+    if record is None:
+        return None
+    identity, _ = record
+    return identity
+
+
 def end(directory: Path, name: str) -> None:
     """End a zygote and remove its files; the processes forked from it keep running."""
-    if record := processes.read_identity(directory / f"{name}.json"):
-        processes.send_signal(record[0], signal.SIGKILL)
+    if zygote := _recorded_identity(directory, name):
+        processes.send_signal(zygote, signal.SIGKILL)
     for suffix in ("json", "sock", "lock", "log"):
         (directory / f"{name}.{suffix}").unlink(missing_ok=True)
 

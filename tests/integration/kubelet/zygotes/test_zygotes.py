@@ -122,7 +122,7 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     assert forked(node.data_dir, stored)
     cgroups = detect()
     (process,) = [
-        run.identities()[1] for run in PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest()
+        run.identities().main for run in PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest()
     ]
     lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 fast
     paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
