@@ -25,8 +25,8 @@ class AutoscalerSpec(ScalingSpec):
         Field(
             ge=0,
             le=1000,
-            description="The count that another autoscaler writes through the scale subresource. Used only with"
-            " `managed: false`.",
+            description="The count that another autoscaler writes through the scale subresource. Used only"
+            " with `managed: false`.",
         ),
     ] = None
 

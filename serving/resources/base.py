@@ -129,8 +129,9 @@ def _inline(node: Any, defs: dict[str, Any]) -> Any:
 
 
 def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
-    """Return a node without `$ref` and `anyOf` as structural: keys that a structural schema does not allow are
-    dropped, or replaced by those of Kubernetes.
+    """Return a node without `$ref` and `anyOf` as structural.
+
+    Keys that a structural schema does not allow are dropped, or replaced by those of Kubernetes.
     """
     out: dict[str, Any] = {}
     for key, value in node.items():
