@@ -36,7 +36,8 @@ class AnswerTimeout(Base):
         Duration | None,
         Field(
             description="Time until the last byte of the answer to one try at this predictor; 0s is no timeout."
-            " A try that exceeds it is Lost; without a retry the request is 504 or, if the answer has begun, cut.",
+            " A try that exceeds it is Lost; without a retry the request is 504 or, if the answer has begun,"
+            " cut.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
@@ -60,16 +61,17 @@ class Timeouts(Base):
     request: Annotated[
         Duration | None,
         Field(
-            description="Time until the last byte of an answer, including retries and the wait for a replica; 0s"
-            " is no timeout. An answer that exceeds it is 504 or, if it has begun, cut.",
+            description="Time until the last byte of an answer, including retries and the wait for a replica;"
+            " 0s is no timeout. An answer that exceeds it is 504 or, if it has begun, cut.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
     per_try: Annotated[
         Duration | None,
         Field(
-            description="Time until the first byte of a replica's answer to one try, so that it suits streams of"
-            " an hour; 0s is no timeout. Not applied while a predictor has no replica, as requests wait for one.",
+            description="Time until the first byte of a replica's answer to one try, so that it suits"
+            " streams of an hour; 0s is no timeout. Not applied while a predictor has no replica, as requests"
+            " wait for one.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
