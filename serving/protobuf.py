@@ -10,6 +10,7 @@ from collections.abc import Iterator
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
+"""The 64 bits of a varint: ten bytes of seven bits could hold 70."""
 
 Content = int | bytes
 """Content of a field: the unsigned value of a varint, or the bytes of any other type."""
@@ -21,17 +22,17 @@ class Malformed(ValueError):
 
 def field(number: int, content: bytes) -> bytes:
     """Return a field of bytes: a string or an encoded message."""
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
+    return _encode_varint(number << 3 | _BYTES) + _encode_varint(len(content)) + content
 
 
 def varint(number: int, value: int) -> bytes:
     """Return a field of a non-negative integer."""
-    return _varint(number << 3 | _VARINT) + _varint(value)
+    return _encode_varint(number << 3 | _VARINT) + _encode_varint(value)
 
 
 def double(number: int, value: float) -> bytes:
     """Return a field of a double."""
-    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+    return _encode_varint(number << 3 | _FIXED64) + struct.pack("<d", value)
 
 
 def parts(data: bytes) -> Iterator[tuple[int, Content]]:
@@ -42,14 +43,14 @@ def parts(data: bytes) -> Iterator[tuple[int, Content]]:
     """
     at = 0
     while at < len(data):
-        tag, at = _read_varint(data, at)
+        tag, at = _decode_varint(data, at)
         wire_type = tag & 7
         if wire_type == _VARINT:
-            value, at = _read_varint(data, at)
+            value, at = _decode_varint(data, at)
             yield tag >> 3, value
             continue
         if wire_type == _BYTES:
-            size, at = _read_varint(data, at)
+            size, at = _decode_varint(data, at)
         elif wire_type in _FIXED_SIZES:
             size = _FIXED_SIZES[wire_type]
         else:
@@ -102,7 +103,11 @@ def real(value: Content) -> float:
     return float(struct.unpack("<d", value)[0])
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
+    """Return a non-negative integer in groups of seven bits, the lowest first.
+
+    The high bit of a byte is set if another byte follows.
+    """
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -111,7 +116,8 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the integer that begins at byte `at`, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):

@@ -1,4 +1,9 @@
-"""Containers of the image `transfer` in Pods of users: without rights, and with logins as files. Pure."""
+"""The container that copies a model into a Pod (`serving.planning.inference.model_volume`), or captures the
+output of a Job (`serving.planning.models.capture_job`). Both run one image, `transfer` by default. Pure.
+
+The container runs in namespaces of users, so that it has no rights, and gets the logins of registries as
+files.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,30 +13,33 @@ from serving.planning.inference import pod_defaults
 from serving.settings import RuntimeImageSettings
 
 SECRETS_MOUNT = "/run/slipway/pull-secrets"
-"""Path of a volume with logins, in which the file of each Secret has the Secret's name."""
+"""Mount path of `secrets_volume`: a file for each Secret, named like the Secret."""
 USER = 65532
-"""User of Slipway's images."""
+"""User and group, by number, that Slipway's images run as."""
 SECURITY: Mapping[str, Any] = {
     **pod_defaults.RESTRICTED,
     "readOnlyRootFilesystem": True,
-    # Set, as the Pod's securityContext may name another user for the server.
+    # Set, as the securityContext of the Pod may name another user, for the model server.
     "runAsUser": USER,
     "runAsGroup": USER,
 }
-_SECRET_KEY = ".dockerconfigjson"  # noqa: S105 a key of a Secret
+_SECRET_KEY = ".dockerconfigjson"  # noqa: S105 the key of a kubernetes.io/dockerconfigjson Secret
 
 
 def container(name: str, module: str, images: RuntimeImageSettings) -> Object:
-    """Return a container that runs a module; the last line of its log is its termination message.
+    """Return a container without volumes and variables that runs a program.
+
+    If the program fails without a termination message, the end of its log becomes the message.
 
     Args:
-        name: of the container.
-        module: of Python, with dots.
-        images: those of Slipway.
+        name: the name of the container.
+        module: the dotted name of the program's Python module.
+        images: the names of Slipway's images; the container runs `images.copier`.
     """
+    tag = f":{images.tag}" if images.tag else ""
     return {
         "name": name,
-        "image": f"{images.prefix}/{images.copier}{images.tag and f':{images.tag}'}",
+        "image": f"{images.prefix}/{images.copier}{tag}",
         **({"imagePullPolicy": images.pull_policy} if images.pull_policy else {}),
         "command": ["python3", "-m", module],
         "securityContext": dict(SECURITY),
@@ -40,8 +48,10 @@ def container(name: str, module: str, images: RuntimeImageSettings) -> Object:
 
 
 def secrets_volume(name: str, secrets: Sequence[str]) -> Object:
-    """Return the volume with a file for each Secret; one that is missing does not keep the Pod from
-    starting, so that the program can name it.
+    """Return a volume with a file for each of the named dockerconfigjson Secrets.
+
+    Secrets are optional, as a missing one would keep the Pod from starting; instead, the program of the
+    container reports it by name.
     """
     sources = [
         {"secret": {"name": secret, "items": [{"key": _SECRET_KEY, "path": secret}], "optional": True}}

@@ -25,8 +25,8 @@ class AutoscalerSpec(ScalingSpec):
         Field(
             ge=0,
             le=1000,
-            description="The count of the scale subresource, which other autoscalers write. It is followed"
-            " with `managed: false` alone.",
+            description="The count that another autoscaler writes through the scale subresource. Used only"
+            " with `managed: false`.",
         ),
     ] = None
 
@@ -66,13 +66,17 @@ class DemandStatus(Base):
 
 
 class Forecast(Base):
-    """The highest rate of arriving work expected within a horizon."""
+    """The highest rate of arriving requests expected within a horizon."""
 
     horizon_seconds: float
-    lower: Annotated[float, Field(description="Work per second, 10 % quantile.")]
-    median: float
+    lower: Annotated[float, Field(description="Requests per second, 10 % quantile.")]
+    median: Annotated[float, Field(description="Requests per second.")]
     upper: Annotated[
-        float, Field(description="Quantile that follows from `risk`, for which replicas are started.")
+        float,
+        Field(
+            description="Requests per second, at the quantile that follows from `risk`; replicas are started"
+            " for this rate."
+        ),
     ]
 
 
@@ -82,13 +86,19 @@ class DecisionInputs(Base):
     time: Time
     rule: Annotated[str, Field(description="Rule that determined the count, in CamelCase.")] = ""
     metric: Annotated[str, Field(description="Metric that needs the most replicas.")] = ""
-    needed: Annotated[int, Field(description="Replicas that the load needs, before all limits.")] = 0
-    rate: Annotated[float, Field(description="Current work per second.")] = 0
-    capacity: Annotated[float, Field(description="Work per second of one replica; 0 if unknown.")] = 0
-    backlog: Annotated[float, Field(description="Requests that wait beyond those in progress.")] = 0
+    needed: Annotated[
+        int, Field(description="Replicas that the load needs, before stabilization and bounds.")
+    ] = 0
+    rate: Annotated[float, Field(description="Current rate of arriving requests, per second.")] = 0
+    capacity: Annotated[float, Field(description="Requests per second of one replica; 0 if unknown.")] = 0
+    backlog: Annotated[
+        float, Field(description="Requests that wait in excess of those that replicas work on.")
+    ] = 0
     startup_seconds: Annotated[float, Field(description="Expected duration of a start.")] = 0
     forecast: Forecast | None = None
-    schedule: Annotated[str, Field(description="Schedule that sets the bounds; empty if the spec does.")] = ""
+    schedule: Annotated[
+        str, Field(description="Names of the schedules that set the bounds; empty if the spec sets both.")
+    ] = ""
 
 
 class ReplicaChange(Base):
@@ -114,11 +124,10 @@ class MetricStatus(Base):
     ] = None
     value: Annotated[float | None, Field(description="Current value; absent if not measured.")] = None
     needed: Annotated[
-        int | None, Field(description="Replicas that it needs; absent if it keeps the current ones.")
+        int | None,
+        Field(description="Replicas that the metric needs; absent if it only keeps the current ones."),
     ] = None
-    message: Annotated[str, Field(description="Reason for the number, or why the metric does not count.")] = (
-        ""
-    )
+    message: Annotated[str, Field(description="Reason for `needed`, or for its absence.")] = ""
 
 
 class Signal(Base):
@@ -130,9 +139,9 @@ class Signal(Base):
 
 
 class LearnedCapacity(Base):
-    """The capacity of one replica."""
+    """The highest load of one replica at which it meets its latency target."""
 
-    rate: Annotated[float, Field(description="Work per second.")] = 0
+    rate: Annotated[float, Field(description="Requests per second.")] = 0
     concurrency: Annotated[float, Field(description="Requests in flight at that rate.")] = 0
     source: Annotated[
         Literal["Profile", "Corrected", "Learned"],

@@ -22,7 +22,7 @@ Quantity = Annotated[
     ),
 ]
 """A quantity such as `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go
-without a sign.
+without a minus sign.
 
 Kubernetes' own pattern also accepts `1.5.2`, which fails later, without a message for the user.
 """
@@ -55,7 +55,7 @@ class Manifest(Base):
     """A file that describes software of others to an installation."""
 
     name: str
-    """That of the file."""
+    """The name of the file without its suffix."""
 
 
 def rules(*rules_: tuple[str, str]) -> dict[str, Any]:
@@ -111,6 +111,9 @@ _DROPPED = frozenset({"$defs", "title", "additionalProperties"})
 
 
 def _inline(node: Any, defs: dict[str, Any]) -> Any:
+    """Return a part of pydantic's schema as structural: each `$ref` replaced by its definition in `defs`, and
+    each union with null by the other type.
+    """
     if isinstance(node, list):
         return [_inline(item, defs) for item in node]
     if not isinstance(node, dict):
@@ -126,6 +129,10 @@ def _inline(node: Any, defs: dict[str, Any]) -> Any:
 
 
 def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """Return a node without `$ref` and `anyOf` as structural.
+
+    Keys that a structural schema does not allow are dropped, or replaced by those of Kubernetes.
+    """
     out: dict[str, Any] = {}
     for key, value in node.items():
         if key == "properties":
@@ -141,7 +148,8 @@ def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
         elif key not in _DROPPED and not (key == "default" and value is None):
             out[key] = _inline(value, defs)
     if out.get("x-kubernetes-int-or-string"):
-        out.pop("type", None)
+        out.pop("type", None)  # an integer and a string are both valid
+    # Planners read an absent object or list as an empty one, so empty defaults are dropped.
     if isinstance(out.get("default"), dict):
         out["default"] = _without_empty(out["default"])
     if "default" in out and out["default"] in ({}, []):

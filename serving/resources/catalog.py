@@ -92,7 +92,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.AUTOSCALER,
-        "Autoscaler scales one target; it alone writes its replicas, its own count or that of another autoscaler.",
+        "Autoscaler scales one target to its own count or, with `managed: false`, to another autoscaler's.",
         autoscaler.AutoscalerSpec,
         autoscaler.AutoscalerStatus,
         (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class NodeVersions:
-    """Of `status.nodeInfo` of a Node."""
+    """The fields of `status.nodeInfo` of a Node that decide what the node can do."""
 
     operating_system: str
     kubelet: str
@@ -21,6 +21,6 @@ class ClusterVersions:
     server: str = ""
     """`gitVersion` of the API server."""
     nodes: Mapping[str, NodeVersions] = field(default_factory=dict)
-    """By the name of the node."""
+    """By node name."""
     problem: str = ""
-    """Why they cannot be read; empty if they are known."""
+    """Why the versions cannot be read; empty if they are known."""

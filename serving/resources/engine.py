@@ -16,7 +16,7 @@ FIELDS = (
     "resources.gpu.memory",
     "resources.gpu.cores",
 )
-"""Fields of a predictor that may become arguments."""
+"""Fields of a predictor that an engine may take as arguments (`Engine.fields`)."""
 
 _FLAG = re.compile(r"--?[A-Za-z0-9][-A-Za-z0-9_.]*")
 _SERIES = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_]\w*="[^"\\]*"\})?')
@@ -26,20 +26,24 @@ Series = Annotated[list[str], Field(max_length=8)]
 
 
 class EngineMetrics(Base):
-    """Names on the engine's metrics page, the newest first; one with a label selects that series alone.
+    """Names of series on the metrics page of an engine; a field has several if releases of the engine differ.
 
-    Series of one name are added up, except for a share (`cache`), of which the highest counts.
+    `name{label="value"}` is only the series with this label, a plain name all series of the name. The values
+    of a field's series are added up, except for `cache`, of which the highest counts.
     """
 
     waiting: Series = []
-    """Waiting requests."""
+    """Requests that wait in the engine."""
     running: Series = []
+    """Requests that the engine works on."""
     waiting_tokens: Series = []
     """Prompt tokens of waiting requests."""
     cache: Series = []
     """Share of the KV cache in use, 0 to 1."""
     prompt_tokens: Series = []
+    """Prompt tokens since the engine started."""
     generated_tokens: Series = []
+    """Generated tokens since the engine started."""
 
     @field_validator("*")
     @classmethod
@@ -60,29 +64,32 @@ class Engine(Manifest):
     """Arguments. `$(NAME)` is a variable of the container, as in Kubernetes."""
     env: dict[str, str] = {}
     security_context: dict[str, Any] = {}
-    """Of the container: only the manifest's author knows which user and which rights the image needs."""
+    """The securityContext of the container: the author of the manifest knows the user and the rights that the
+    image needs."""
     fields: dict[str, str] = {}
-    """Arguments of fields that a predictor sets, such as `batching.batchSize: --max-num-seqs`."""
+    """The option of each field in `FIELDS` that becomes an argument, such as `batching.batchSize:
+    --max-num-seqs`. The argument is added where a predictor sets the field."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     calls_itself: bool = False
-    """Whether the server connects to its own port, as to warm up: no port that is kept for the gateway."""
+    """Whether the server connects to its own port, as to warm up. If so, the port is not restricted to the
+    gateway (`names.GATEWAY_PORT_ANNOTATION`), which would refuse the server too."""
     readiness: Path_
     liveness: Path_
     start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800
-    """Longest start: loading a large model takes minutes."""
+    """Longest time until the server is ready: loading a large model takes minutes."""
     token_usage: Literal["none", "final", "continuous"] = "none"
     """As `Route.spec.tokenUsage`."""
     serves: list[str] = []
     """Frameworks whose ModelVersions it serves, beside those of its own name."""
     metrics: EngineMetrics = EngineMetrics()
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """None: the port of the requests."""
+    """Port of the metrics page; None: `port`."""
     tunables: list[str] = []
-    """Arguments that are worth tuning."""
+    """Options that are worth tuning, such as `--block-size`."""
 
     @field_validator("name")
     @classmethod
-    def _is_free(cls, name: str) -> str:
+    def _is_name_of_engine(cls, name: str) -> str:
         if name in OWN_FRAMEWORKS:
             raise ValueError(f"{name} is a framework of Slipway's own")
         if name not in SHIPPED_ENGINES and not name.startswith(USERS_PREFIX):

@@ -20,11 +20,13 @@ from serving.resources.scaling import ScalingSpec
 from serving.resources.traffic_split import DEFAULT_WEIGHT, HEAVIEST_WEIGHT
 
 OWN_FRAMEWORKS = ("sklearn", "pytorch", "transformers", "custom")
-"""Those that Slipway's runtimes serve, and `custom`."""
+"""The frameworks of Slipway's runtimes, and `custom`, whose container the user's template defines."""
 SHIPPED_ENGINES = ("sglang", "tgi", "triton", "vllm")
-"""Engines with a manifest of Slipway's; their names are here so that every API server refuses others."""
+"""The engines whose manifests Slipway ships. The schema has their names, so that an API server refuses a
+misspelt one."""
 USERS_PREFIX = "own-"
-"""Of the names of users' engines: a misspelt name of another framework is refused when it is applied."""
+"""Prefix of the names of users' engines, which the schema does not know: without it, the schema would have to
+accept every name."""
 Framework = Annotated[
     str,
     Field(
@@ -122,12 +124,13 @@ def _open(**properties: Any) -> dict[str, Any]:
 
 
 def _keyed(key: str, type_: str) -> dict[str, Any]:
+    """Return the schema of a list of open objects that are merged by the required field `key`."""
     return {"type": "array", "items": {**_open(**{key: {"type": type_}}), "required": [key]}, **list_map(key)}
 
 
 _NULLABLE_TEXT = {"type": "string", "nullable": True}
 _NULLABLE_MAP = {**_open(), "nullable": True}
-"""Of a container's fields: a null removes what Slipway sets."""
+"""Schemas of fields of a container. Null removes the value that Slipway sets."""
 _CONTAINER = {
     **_open(
         name={"type": "string", "maxLength": 63, "pattern": NAME_PATTERN},
@@ -141,8 +144,8 @@ _CONTAINER = {
     ),
     "required": ["name"],
 }
-"""A container: the fields that are merged into the runtime's container or read, so that errors name their
-path."""
+"""A container, with the schemas of the fields that Slipway reads or merges, so that an error in one of them
+names its path. The Deployment validates the other fields."""
 
 
 _ObjectName = Annotated[str | None, Field(min_length=1, max_length=253)]

@@ -26,11 +26,12 @@ Version = Annotated[str, Field(pattern=r"^v[0-9]+((alpha|beta)[0-9]+)?$", max_le
 
 
 class Sign(Base):
-    """What a status has at an end: a condition that is True, or fields that all have one of these values."""
+    """How a job's status shows an end: by a condition that is True, or by fields with certain values."""
 
     condition: Annotated[str, Field(max_length=316)] = ""
     """A type in `status.conditions`."""
     fields: dict[StatusPath, Annotated[list[Word], Field(min_length=1)]] = {}
+    """Values by the path of the field, of which the field must have one: `status.phase: [Failed, Error]`."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -43,22 +44,23 @@ class JobPods(Base):
     """The Pods of a job, and the order in which its output is looked for in them."""
 
     label: Label
-    """The label that has the job's name, or the value of another field."""
+    """A label of the Pods, whose value is that of the job's field `value`."""
     value: Annotated[str, Field(pattern=r"^(metadata\.name|status(\.[A-Za-z][A-Za-z0-9]*)+)$")] = (
         "metadata.name"
     )
-    """The field of the job with the value of that label."""
+    """Path of a field of the job: its name, or a field of its status."""
     labels: dict[Label, LabelValue] = {}
-    """Further labels that they have."""
+    """Further labels of the Pods."""
     first: list[dict[Label, LabelValue]] = []
-    """Labels of Pods that are preferred, in this order, such as those of a master."""
+    """Labels of preferred Pods, such as those of a master: each entry is one role, the best first."""
     owned: bool = True
-    """Whether the job itself is their owner; false where there are objects in between."""
+    """Whether the job itself owns the Pods; false where they belong to objects that the job owns."""
     phases: Annotated[list[Literal["Running", "Succeeded"]], Field(min_length=1)] = ["Succeeded"]
-    """Phases in which a Pod has its output once the job has succeeded: some servers run on."""
+    """Phases of Pods that may have the output of a job that has succeeded. Pods of some kinds are still
+    `Running` then."""
     templates: list[TemplatePath] = []
-    """Fields of the job with templates of these Pods, the best first: they name the volume of the output once
-    no Pod is left. A list on the way stands for each of its items."""
+    """Paths of the job's templates of these Pods, the best first. A template names the volume of the output
+    after the Pods are deleted. A list on the path stands for each of its items."""
 
 
 class JobKindManifest(Manifest):
@@ -69,9 +71,9 @@ class JobKindManifest(Manifest):
     versions: Annotated[list[Version], Field(min_length=1, max_length=8)]
     """The versions that these rules are for, the preferred one first."""
     kinds: Annotated[dict[KindName, Plural], Field(min_length=1)]
-    """Plural by kind."""
+    """Plural of each kind, as in URLs: `Workflow: workflows`."""
     succeeded: Annotated[list[Sign], Field(min_length=1)]
-    """Each sign is enough; the end must be final."""
+    """Signs of a success, each of which is sufficient. A job with a sign must never run again."""
     failed: Annotated[list[Sign], Field(min_length=1)]
-    """The same; a job with a sign of both has failed."""
+    """Signs of a failure, each of which is sufficient. A job with a sign of both has failed."""
     pods: JobPods

@@ -16,6 +16,7 @@ ACTIVATOR_PAGES_ANNOTATION = "slipway.dev/activator-pages"
 """On a gateway's Lease: URL of the metrics page of the activator beside it."""
 LEASE_PREFIX = "slipway-gateway-"
 DEFAULT_SECONDS = 15
+"""Duration of a Lease that names none."""
 
 
 def named(leases: Iterable[Mapping[str, Any]]) -> frozenset[str]:
@@ -24,7 +25,7 @@ def named(leases: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 class GatewayPages(NamedTuple):
-    """The metrics pages that a Lease names; empty URLs for none."""
+    """URLs of the metrics pages that a gateway's Lease names; a missing or unusable URL is empty."""
 
     gateway: str
     activator: str
@@ -33,7 +34,7 @@ class GatewayPages(NamedTuple):
 
 
 def pages(leases: Iterable[Mapping[str, Any]], live: frozenset[str]) -> dict[str, GatewayPages]:
-    """Return the metrics pages of the gateways that are `live`, by their names."""
+    """Return the metrics pages of the live gateways by name."""
     return {name: _pages(lease) for name, lease in _by_gateway(leases) if name in live}
 
 
@@ -54,6 +55,7 @@ def _pages(lease: Mapping[str, Any]) -> GatewayPages:
 
 
 def _is_page(url: str) -> bool:
+    """Whether a URL is http, with a host, and without a login, a query and characters that need an escape."""
     try:
         parts = urllib.parse.urlsplit(url)
         is_whole = bool(parts.hostname) and parts.port != 0
@@ -63,34 +65,44 @@ def _is_page(url: str) -> bool:
     return parts.scheme == "http" and is_whole and is_plain
 
 
+class _Seen(NamedTuple):
+    """The renewal of a Lease that a process has seen last."""
+
+    renewed: str
+    """`renewTime` of the Lease, by the gateway's clock."""
+    at: float | None
+    """Monotonic seconds when the process saw it; None: no renewal since the process first saw the Lease."""
+
+
 class Renewals:
     """When one process has seen the Leases of gateways renewed, by its own clock.
 
-    The clocks of two machines are not compared, as in an election (`serving.kube.election`). Only of a Lease
-    that has not been renewed since this process saw it first, the time that it has itself decides.
+    As in an election (`serving.kube.election`), the clocks of two machines are not compared. The exception is
+    a Lease that was not renewed since this process first saw it: its `renewTime` is compared with the clock
+    of this process, so that a gateway that died earlier does not count as live.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, float | None]] = {}
-        """By gateway, the last time of its renewal and when that was seen; None for the first."""
+        self._seen: dict[str, _Seen] = {}
+        """By the name of the gateway."""
 
     def live(self, leases: Iterable[Mapping[str, Any]], now: dt.datetime, moment: float) -> frozenset[str]:
         """Return the names of the gateways whose Lease has not expired.
 
         Args:
-            leases: the present ones; to be called more often than they expire.
+            leases: the present ones. A caller asks more often than they expire, so that it sees each renewal.
             now: the present time.
-            moment: the same, in monotonic seconds.
+            moment: the present time in monotonic seconds.
         """
-        seen: dict[str, tuple[str, float | None]] = {}
+        seen: dict[str, _Seen] = {}
         live = set()
         for name, lease in _by_gateway(leases):
             spec = lease.get("spec") or {}
             renewed = str(spec.get("renewTime") or "")
             seconds = spec.get("leaseDurationSeconds", DEFAULT_SECONDS)
-            last, at = self._seen.get(name, (renewed, None))
-            at = at if renewed == last else moment
-            seen[name] = (renewed, at)
+            last = self._seen.get(name, _Seen(renewed, None))
+            seen[name] = last if renewed == last.renewed else _Seen(renewed, moment)
+            at = seen[name].at
             if renewed and (_age(renewed, now) if at is None else moment - at) < seconds:
                 live.add(name)
         self._seen = seen
@@ -98,6 +110,7 @@ class Renewals:
 
 
 def _age(time: str, now: dt.datetime) -> float:
+    """Return the seconds since an RFC 3339 time."""
     return (now - clock.parse(time)).total_seconds()
 
 
@@ -111,7 +124,7 @@ def problems(leases: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _by_gateway(leases: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the Leases of gateways with the names of these."""
+    """Yield the name of the gateway and the Lease, for each Lease of a gateway."""
     for lease in leases:
         name = str(lease["metadata"]["name"])
         if name.startswith(LEASE_PREFIX):

@@ -39,8 +39,8 @@ class PushRegistry(Base):
         Field(
             pattern=REPOSITORY_PATTERN,
             max_length=255,
-            description="host[:port]/path without a tag; the tag of each version is its name, of one above 118"
-            " characters its begin and a hash.",
+            description="host[:port]/path without a tag. The tag of a version is its name; a name longer than"
+            " 118 characters is cut, and a hash is added.",
         ),
     ]
     secret_name: Annotated[
@@ -238,7 +238,13 @@ class FileStatus(Base):
 class Lineage(Base):
     """The source that was captured."""
 
-    api_version: Annotated[str, Field(description="Of a job; of an earlier release's version batch/v1.")] = ""
+    api_version: Annotated[
+        str,
+        Field(
+            description="API version of the job; empty for other sources, and for jobs (batch/v1) that"
+            " earlier releases captured."
+        ),
+    ] = ""
     kind: Annotated[str, Field(description="The kind of the job, or Path, URI or Image.")] = ""
     name: str = ""
     uid: str = ""
@@ -257,8 +263,8 @@ class FileWithCode(Base):
     format: Annotated[
         str,
         Field(
-            description="Pickle, PyTorch, Python and others; Unrecognized and Archive are of no known format, so"
-            " that they may have code."
+            description="Pickle, PyTorch, Python and others. A file that is Unrecognized, or an Archive, has"
+            " no known format, so that it may have code."
         ),
     ]
 
@@ -292,13 +298,16 @@ class ModelVersionStatus(Base):
     ] = {}
     files: Annotated[
         list[FileStatus],
-        Field(json_schema_extra=ATOMIC, description="At most as many as an object of the API can list."),
+        Field(
+            json_schema_extra=ATOMIC,
+            description="All files; a version with more than an object of the API can list has Failed.",
+        ),
     ] = []
     files_digest: Annotated[
         str,
         Field(
-            description="Digest of the list of these files, `files.json`: a runtime loads no other bytes than"
-            " those that it covers."
+            description="Digest of the list of all files, `files.json`: a runtime loads only files that the"
+            " list names, with the digests that it names."
         ),
     ] = ""
     contents: Contents | None = None

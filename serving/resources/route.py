@@ -42,7 +42,8 @@ class RouteBackend(Base):
     ] = []
     timeouts: AnswerTimeout = AnswerTimeout()
     retries: Annotated[
-        Retries, Field(description="Instead of the Route's, for requests whose first try is at this backend.")
+        Retries,
+        Field(description="Replaces the Route's retries for requests whose first try is at this backend."),
     ] = Retries()
     ejection: Ejection = Ejection()
     limits: Limits = Limits()
@@ -103,7 +104,7 @@ class EffectiveWeight(Base):
 
 
 class ProbeResult(Base):
-    """What a gateway's probe of a backend came to."""
+    """The result of a gateway's probe of a backend."""
 
     backend: str
     message: Annotated[str, Field(description="The first failure; empty if every request succeeded.")] = ""

@@ -35,15 +35,16 @@ class AnswerTimeout(Base):
     request: Annotated[
         Duration | None,
         Field(
-            description="Until the last byte of the answer to one try at this predictor; 0s is no timeout. A"
-            " try that exceeds it is Lost; without a retry the request is 504 or, if the answer has begun, cut.",
+            description="Time until the last byte of the answer to one try at this predictor; 0s is no timeout."
+            " A try that exceeds it is Lost; without a retry the request is 504 or, if the answer has begun,"
+            " cut.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
 
 
 class Timeouts(Base):
-    """The timeouts of a request, from its last byte on."""
+    """The timeouts of a request. They begin when the gateway has its last byte."""
 
     model_config = {
         **Base.model_config,
@@ -60,16 +61,17 @@ class Timeouts(Base):
     request: Annotated[
         Duration | None,
         Field(
-            description="Until the last byte of an answer, including retries and the wait for a replica; 0s is"
-            " no timeout. An answer that exceeds it is 504 or, if it has begun, cut.",
+            description="Time until the last byte of an answer, including retries and the wait for a replica;"
+            " 0s is no timeout. An answer that exceeds it is 504 or, if it has begun, cut.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
     per_try: Annotated[
         Duration | None,
         Field(
-            description="Until the first byte of a replica's answer to one try, so that it suits streams of an"
-            " hour; 0s is no timeout. Not applied while a predictor has no replica, as requests wait for one.",
+            description="Time until the first byte of a replica's answer to one try, so that it suits"
+            " streams of an hour; 0s is no timeout. Not applied while a predictor has no replica, as requests"
+            " wait for one.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
@@ -94,7 +96,11 @@ class Retries(Base):
     ] = None
     budget_percent: Annotated[
         int | None,
-        Field(ge=0, le=100, description="Concurrent retries, of the requests in flight at a predictor."),
+        Field(
+            ge=0,
+            le=100,
+            description="Most concurrent retries, in percent of the requests in flight at a predictor.",
+        ),
     ] = None
     across_predictors: Annotated[
         bool | None,
@@ -160,11 +166,13 @@ class Routing(Base):
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
     ejection: Ejection = Ejection()
-    limits: Annotated[Limits, Field(description="Of each predictor.")] = Limits()
+    limits: Annotated[Limits, Field(description="The limits of each predictor.")] = Limits()
 
 
 class PredictorRouting(Base):
-    """What differs for one predictor; its retries are of the requests whose first try is at it."""
+    """Fields that replace those of the Inference for one predictor; `retries` applies to requests whose first
+    try is at this predictor.
+    """
 
     timeouts: AnswerTimeout = AnswerTimeout()
     retries: Retries = Retries()

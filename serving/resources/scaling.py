@@ -31,6 +31,8 @@ def _cron_rule(field: str) -> tuple[str, str]:
 
 
 _ZONE_RULE = "timeZone must be in the IANA database, such as Europe/Berlin"
+"""Message of the rules with `getHours`: CEL has no test for a time zone, but `getHours` of any time fails in
+an unknown zone."""
 
 
 class ScheduleSpec(Base):
@@ -68,7 +70,7 @@ class ScheduleSpec(Base):
 
 
 class MetricSpec(Base):
-    """A metric and its target. Each metric needs a number of replicas, of which the highest counts."""
+    """A metric and its target. Of the numbers of replicas that the metrics need, the highest counts."""
 
     model_config = {
         **Base.model_config,
@@ -170,11 +172,12 @@ class PaceSpec(Base):
         Field(
             ge=1,
             le=1000,
-            description="Of this and maxPercentPerMinute, the one that allows more replicas counts.",
+            description="Replicas by which the count may change in a minute. Of this and maxPercentPerMinute,"
+            " the limit that allows more replicas counts.",
         ),
     ] = None
     max_percent_per_minute: Annotated[
-        int | None, Field(ge=1, le=10_000, description="Percent of the replicas.")
+        int | None, Field(ge=1, le=10_000, description="The same limit, in percent of the replicas.")
     ] = None
     stabilization_seconds: Annotated[
         int | None,
@@ -262,7 +265,7 @@ class ScalingSpec(Base):
         Field(
             description="false: the count is the one that another autoscaler, such as a"
             " HorizontalPodAutoscaler or KEDA, writes to the scale subresource of the Autoscaler. Of the other"
-            " fields only minReplicas limits it."
+            " fields only minReplicas limits the count."
         ),
     ] = True
     min_replicas: Annotated[

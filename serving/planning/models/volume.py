@@ -27,35 +27,37 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-KUBERNETES = Version(1, 35)
-"""Image volumes are on by default; before, a feature gate decides, which no API shows (KEP-4639)."""
-_RUNTIMES: Mapping[str, Version] = {"containerd": Version(2, 1), "cri-o": Version(1, 31)}
-"""First versions that mount images, by the name in `containerRuntimeVersion`."""
+_FIRST_KUBERNETES = Version(1, 35)
+"""First version whose image volumes are on by default. In earlier versions a feature gate decides, which no
+API shows (KEP-4639)."""
+_FIRST_RUNTIMES: Mapping[str, Version] = {"containerd": Version(2, 1), "cri-o": Version(1, 31)}
+"""First version of each container runtime that mounts images, by its name in `containerRuntimeVersion`."""
 _OWN_RUNTIME = "slipway://"
-"""Of the node of one machine."""
+"""Prefix of `containerRuntimeVersion` of Slipway's own node, the only node of one machine."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True)
 class VolumeChoice:
-    """The source of the files of new revisions."""
+    """How the Pods of new revisions get the files of a model, and why."""
 
     source: VolumeSource
     reason: str = ""
     is_set: bool = False
-    """Whether the configuration sets it, for existing revisions too."""
+    """Whether `models.volume` sets the source. If it does, a revision that serves with the other source is
+    replaced; with `auto` it keeps its own."""
 
 
 IMAGE = VolumeChoice("image")
-"""Image volumes, as on one machine."""
+"""The choice on one machine."""
 
 
 def choose(setting: str, versions: ClusterVersions | None) -> VolumeChoice:
-    """Return the source of the files of new revisions.
+    """Return how the Pods of new revisions get the files of a model.
 
     Args:
-        setting: `models.volume`.
-        versions: of the cluster; None where the setting alone decides.
+        setting: `models.volume`, one of `CHOICES`.
+        versions: the versions of the cluster; None unless the setting is `auto`.
     """
     if setting == AUTO and versions is not None:
         return _of_cluster(versions)
@@ -63,13 +65,16 @@ def choose(setting: str, versions: ClusterVersions | None) -> VolumeChoice:
 
 
 def is_one_machine(versions: ClusterVersions) -> bool:
-    """Whether the only node is that of one machine."""
+    """Whether every node is Slipway's own: one machine has one node, a cluster has none."""
     nodes = versions.nodes.values()
     return bool(nodes) and all(node.runtime.startswith(_OWN_RUNTIME) for node in nodes)
 
 
 def _of_cluster(versions: ClusterVersions) -> VolumeChoice:
-    """Return image volumes only if each node has them, as a Pod may run on any, also on a cordoned one."""
+    """Return image volumes only if every Linux node mounts images, as a Pod may run on any of them.
+
+    A cordoned node counts too, as it may be uncordoned.
+    """
     linux = {name: node for name, node in versions.nodes.items() if node.operating_system != "windows"}
     if versions.problem:
         return VolumeChoice("copy", f"the nodes are unknown: {versions.problem}")
@@ -77,8 +82,8 @@ def _of_cluster(versions: ClusterVersions) -> VolumeChoice:
         return VolumeChoice("copy", "no node is listed")
     if is_one_machine(versions):
         return VolumeChoice("image", "the node mounts images")
-    if _is_older(versions.server, KUBERNETES):
-        message = f"API server {versions.server}: image volumes are on since {KUBERNETES}"
+    if _is_older(versions.server, _FIRST_KUBERNETES):
+        message = f"API server {versions.server}: image volumes are on since {_FIRST_KUBERNETES}"
         return VolumeChoice("copy", message)
     for name, node in sorted(linux.items()):
         if obstacle := _obstacle(node):
@@ -87,17 +92,18 @@ def _of_cluster(versions: ClusterVersions) -> VolumeChoice:
 
 
 def _obstacle(node: NodeVersions) -> str:
-    """Return why a node mounts no images, or an empty string."""
-    if _is_older(node.kubelet, KUBERNETES):
-        return f"kubelet {node.kubelet or 'of no known version'}: image volumes are on since {KUBERNETES}"
+    """Return why a node may not mount images, or an empty string if it mounts them."""
+    if _is_older(node.kubelet, _FIRST_KUBERNETES):
+        kubelet = node.kubelet or "of no known version"
+        return f"kubelet {kubelet}: image volumes are on since {_FIRST_KUBERNETES}"
     name, _, version = node.runtime.partition("://")
-    first = _RUNTIMES.get(name)
+    first = _FIRST_RUNTIMES.get(name)
     if first is None:
         return f"container runtime {name or 'of no known name'}: not known to mount images"
     return f"{name} {version}: mounts images since {first}" if _is_older(version, first) else ""
 
 
 def _is_older(text: str, first: Version) -> bool:
-    """Whether a version is older than the first one, or cannot be read."""
+    """Whether the version in `text`, such as `v1.35.2`, is older than `first`, or cannot be parsed."""
     match = _VERSION.match(text)
     return match is None or Version(int(match[1]), int(match[2])) < first

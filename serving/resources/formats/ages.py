@@ -1,6 +1,7 @@
 """Durations as kubectl shows them: k8s.io/apimachinery/pkg/util/duration/duration.go, HumanDuration."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 UNKNOWN = "<unknown>"
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000
@@ -22,17 +23,29 @@ def between(start: str, end: str) -> str:
     return human((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
 
 
+class _Form(NamedTuple):
+    """How durations below a limit are written: in one unit, or in a unit and a smaller one."""
+
+    below: int
+    """The limit in seconds."""
+    unit: int
+    """Seconds of the unit."""
+    symbol: str
+    rest_unit: int = 0
+    """Seconds of the smaller unit; 0: the rest is not shown."""
+    rest_symbol: str = ""
+
+
 _FORMS = (
-    (2 * _MINUTE, 1, "s", 0, ""),
-    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
-    (3 * _HOUR, _MINUTE, "m", 0, ""),
-    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
-    (2 * _DAY, _HOUR, "h", 0, ""),
-    (8 * _DAY, _DAY, "d", _HOUR, "h"),
-    (2 * _YEAR, _DAY, "d", 0, ""),
-    (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    _Form(2 * _MINUTE, 1, "s"),
+    _Form(10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    _Form(3 * _HOUR, _MINUTE, "m"),
+    _Form(8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    _Form(2 * _DAY, _HOUR, "h"),
+    _Form(8 * _DAY, _DAY, "d", _HOUR, "h"),
+    _Form(2 * _YEAR, _DAY, "d"),
+    _Form(8 * _YEAR, _YEAR, "y", _DAY, "d"),
 )
-"""Limit in seconds, unit, name of the unit, unit of the rest (0: not shown), name of that unit."""
 
 
 def human(seconds: float) -> str:
@@ -40,8 +53,8 @@ def human(seconds: float) -> str:
     if seconds <= -1:
         return "<invalid>"
     rounded = max(int(seconds), 0)
-    for below, unit, name, rest_unit, rest_name in _FORMS:
-        if rounded < below:
-            rest = rounded % unit // rest_unit if rest_unit else 0
-            return f"{rounded // unit}{name}" + (f"{rest}{rest_name}" if rest else "")
+    for form in _FORMS:
+        if rounded < form.below:
+            rest = rounded % form.unit // form.rest_unit if form.rest_unit else 0
+            return f"{rounded // form.unit}{form.symbol}" + (f"{rest}{form.rest_symbol}" if rest else "")
     return f"{rounded // _YEAR}y"

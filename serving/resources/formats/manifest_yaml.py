@@ -1,4 +1,7 @@
-"""YAML of manifests, as Kubernetes reads it (sigs.k8s.io/yaml): JSON's types alone."""
+"""YAML of manifests, as Kubernetes reads it (sigs.k8s.io/yaml): only the types of JSON, and Go's numbers.
+
+PyYAML by itself reads `1e3` as a string, `12:30:45` as a number and `2024-01-01` as a date.
+"""
 
 import re
 from typing import Any
@@ -9,12 +12,13 @@ _PREFIX = "tag:yaml.org,2002:"
 _INT, _FLOAT, _TIMESTAMP = (f"{_PREFIX}{name}" for name in ("int", "float", "timestamp"))
 
 _FIRST = frozenset("+-.0123456789")
+"""First characters of numbers: most scalars are no numbers, and are recognised by one look-up."""
 
-_DIGITS = re.compile(
+_INTEGER = re.compile(
     r"(?P<sign>[-+]?)(?:0x(?P<hex>[0-9a-f]+)|0b(?P<binary>[01]+)|0o?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9]\d*))",
     re.ASCII | re.IGNORECASE,
 )
-"""Integers of Go's `strconv.ParseInt` with base 0."""
+"""An integer as Go's `strconv.ParseInt` with base 0 reads it: `010` is octal."""
 
 _BASES = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
 
@@ -39,7 +43,13 @@ class Loader(yaml.SafeLoader):
     """Reads plain dates, and numbers of base 60 such as `12:30:45`, as strings."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
-        """Return the tag of a node, of a plain number by Kubernetes' rule."""
+        """Return the tag of a node.
+
+        Args:
+            kind: the class of the node.
+            value: the text of a scalar.
+            implicit: two booleans; the first is true for a plain scalar, without quotes and tag.
+        """
         if kind is yaml.ScalarNode and implicit[0]:
             number = _number(value)
             if number is not None:
@@ -60,10 +70,11 @@ class Loader(yaml.SafeLoader):
 
 
 def _number(text: str) -> int | float | None:
+    """Return the number that a scalar denotes; None if it is no number."""
     if not text or text[0] not in _FIRST:
         return None
     plain = text.replace("_", "")
-    if integer := _DIGITS.fullmatch(plain):
+    if integer := _INTEGER.fullmatch(plain):
         digits = next(name for name in _BASES if integer[name])
         return int(integer["sign"] + integer[digits], _BASES[digits])
     if _DECIMAL.fullmatch(plain) is None:
@@ -72,6 +83,7 @@ def _number(text: str) -> int | float | None:
     return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 
+# `Loader.resolve` recognises numbers, and a timestamp is a string: JSON has no times.
 _resolvers: dict[str, Any] = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT, _TIMESTAMP)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -32,11 +32,15 @@ class CapacityProfileSpec(Base):
     model_version: str = ""
     machine: Annotated[str, Field(description="Machine of the measurement: processor, cores, GPU.")] = ""
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
-    mode: Literal["closed", "open"] = "closed"
-    batch: int = 1
+    mode: Annotated[
+        Literal["closed", "open"],
+        Field(description="Unit of the levels: closed, users; open, requests per second."),
+    ] = "closed"
+    batch: Annotated[int, Field(description="Rows in one request.")] = 1
     points: Annotated[list[CapacityPoint], Field(min_length=1, max_length=256, json_schema_extra=ATOMIC)]
     capacity: Annotated[
-        float, Field(description="Requests per second at the highest load that meets the constraints.")
+        float,
+        Field(description="Requests per second at the highest load that meets the constraints."),
     ] = 0
     measured_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     trial: Name | None = None

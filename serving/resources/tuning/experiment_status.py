@@ -21,9 +21,9 @@ class MeasuredSpec(Base):
 
     trial: Annotated[str, Field(description="Trial that measured it last.")] = ""
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
-    objective: float = 0
+    objective: Annotated[float, Field(description="The measured value of the experiment's objective.")] = 0
     low: Annotated[float, Field(description="Lower bound of the objective's 95 % interval.")] = 0
-    high: float = 0
+    high: Annotated[float, Field(description="Upper bound of the interval.")] = 0
     probability: Probability = None
 
 
@@ -33,7 +33,7 @@ class Alternative(MeasuredSpec):
     rule: Annotated[
         Rule,
         Field(
-            description="What the chosen spec has before it. Safe is a spec that meets the constraints with"
+            description="Why the chosen spec is better. A spec is safe if it meets the constraints with"
             " an allowance for noise. OnlySafe: only the chosen one is safe; BetterObjective: both are;"
             " EqualObjective: both are, their objectives are equal, and the chosen one is safer;"
             " HigherProbability: neither is, and the chosen one is safer; EqualProbability: neither is, and"
@@ -49,7 +49,9 @@ class Recommendation(MeasuredSpec):
         Alternative | None,
         Field(description="The best objective among the other measured specs of the same price."),
     ] = None
-    cost_per_hour: float = 0
+    cost_per_hour: Annotated[
+        float, Field(description="Hourly cost of one replica, in the currency of the prices.")
+    ] = 0
     current_cost_per_hour: Annotated[
         float, Field(description="Hourly cost of the current spec of the Inference; 0 if there is none.")
     ] = 0
@@ -107,8 +109,10 @@ class ProfilingExperimentStatus(Base):
         list[PriorExperiment],
         Field(description="Earlier experiments used by warmStart.", json_schema_extra=list_map("experiment")),
     ] = []
-    spent_seconds: float = 0
-    spent_cost: float = 0
+    spent_seconds: Annotated[float, Field(description="Sum of the durations of the ended trials.")] = 0
+    spent_cost: Annotated[
+        float, Field(description="Cost of the ended trials, in the currency of the prices.")
+    ] = 0
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     suspend_time: Annotated[
         str,

@@ -32,7 +32,7 @@ class RequestTemplate(Base):
 
 
 class LengthRange(Base):
-    """Lengths, drawn uniformly in their logarithm: short ones are as frequent as ten times longer ones."""
+    """Lengths whose logarithm is uniformly distributed: from 16 to 32 is as frequent as from 160 to 320."""
 
     model_config = {
         **Base.model_config,
@@ -116,4 +116,6 @@ class Load(Base):
         Amount | None, Field(description="Upper limit of users, or of requests per second.")
     ] = None
     window_seconds: Annotated[int, Field(ge=1, le=3600, description="Length of a measured window.")] = 10
-    warmup_seconds: Annotated[int, Field(ge=0, le=3600)] = 3
+    warmup_seconds: Annotated[
+        int, Field(ge=0, le=3600, description="Time under load before the first window.")
+    ] = 3

@@ -1,4 +1,4 @@
-"""Trial: one measured spec. The experiment's controller writes it, the trial runner its status."""
+"""Trial: one measured spec. The experiment controller creates it; the Trial controller writes its status."""
 
 from typing import Annotated, Any, Literal
 
@@ -55,7 +55,9 @@ class TrialSpec(Base):
     model_name: Annotated[str, Field(description="The model's name for clients of the trial.")]
     model_version: str = ""
     model_digest: str = ""
-    cost_per_hour: float = 0
+    cost_per_hour: Annotated[
+        float, Field(description="Hourly cost of the replica, in the currency of the prices.")
+    ] = 0
     batch: Annotated[int, Field(ge=1, description="Rows in one request.")] = 1
     load: Load = Load()
     constraints: Annotated[list[Constraint], Field(max_length=8, json_schema_extra=ATOMIC)] = []
@@ -63,8 +65,10 @@ class TrialSpec(Base):
         int | None,
         Field(ge=1, le=99, description="If the experiment's objective is a latency: its percentile."),
     ] = None
-    progress_deadline: Duration = "120s"
-    seed: int = 0
+    progress_deadline: Annotated[
+        Duration, Field(description="Time within which the replica must be ready.")
+    ] = "120s"
+    seed: Annotated[int, Field(description="Seed of the random numbers of the load.")] = 0
     stop_below_throughput: Annotated[
         Amount | None, Field(description="Requests per second below which this spec cannot be the best.")
     ] = None
@@ -79,7 +83,10 @@ class Estimate(Base):
 
 
 class LatencyAt(Base):
-    """One percentile of a latency, in seconds."""
+    """One percentile of a latency with its 95 % interval, in seconds.
+
+    `latency` is until the end of the answer, `ttft` until its first token, `itl` between its tokens.
+    """
 
     metric: Literal["latency", "ttft", "itl"]
     percentile: int
@@ -107,12 +114,12 @@ class Window(Base):
     seconds: float = 0
     requests: int = 0
     errors: int = 0
-    throughput: Estimate
+    throughput: Annotated[Estimate, Field(description="Answers per second.")]
     latencies: Annotated[list[LatencyAt], Field(json_schema_extra=ATOMIC)] = []
     tokens_per_second: float = 0
-    error_rate: Estimate
+    error_rate: Annotated[Estimate, Field(description="Share of failed requests, 0 to 1.")]
     usage: Usage = Usage()
-    steady: Annotated[bool, Field(description="Whether no trend was left.")] = True
+    steady: Annotated[bool, Field(description="Whether neither throughput nor latency has a trend.")] = True
     generator_limited: Annotated[
         bool, Field(description="Whether the load generator, not the target, was the limit.")
     ] = False
@@ -121,12 +128,12 @@ class Window(Base):
     ] = "Unsure"
     kept_up: Annotated[
         bool | None,
-        Field(description="At a rate of requests: whether the answers kept up with them."),
+        Field(description="With load of mode open: whether the answers kept up with the requests."),
     ] = None
     scatter: Annotated[
         float | None,
         Field(
-            description="In a result: standard deviation of the logarithm of the constrained latencies"
+            description="Only in a result: standard deviation of the logarithm of the constrained latencies"
             " between complete windows."
         ),
     ] = None
@@ -155,7 +162,7 @@ class TrialStatus(Base):
         ),
     ] = []
     machine: Annotated[str, Field(description="Machine of the measurement: processor, cores, GPU.")] = ""
-    restarts: int = 0
+    restarts: Annotated[int, Field(description="Restarts of the replica's containers.")] = 0
     start_seconds: Annotated[
         float, Field(description="Time from creating the Deployment until it was ready.")
     ] = 0

@@ -12,16 +12,19 @@ from serving.router.plan.service import Endpoint
 from serving.system.network import addresses, replica_connections
 
 _UNIX = ".unix.invalid"
-"""Ends the host of a URL whose connection is a Unix socket; no name server has it (RFC 6761)."""
+"""Suffix of the host in a URL that is reached by a Unix socket: `invalid` has no hosts (RFC 6761)."""
 
 
 def host_of(replica: Endpoint) -> str:
-    """Return the host and port of a replica's URLs."""
+    """Return `host:port` of a replica's URLs, from which `ReplicaConnector` recognises a Unix socket."""
     return addresses.authority(f"{replica.address}{_UNIX if replica.unix else ''}", replica.port)
 
 
 class ReplicaConnector(aiohttp.TCPConnector):
-    """As aiohttp's two connectors, of which a session has one."""
+    """Connects by TCP or, to a host with the suffix `_UNIX`, by the replica's Unix socket.
+
+    aiohttp has a connector for each of the two, but a session takes only one connector.
+    """
 
     def __init__(self, sockets: Path, **options: Any) -> None:
         """`sockets` is the folder of the Pods' Unix sockets; the options are those of the TCP connector."""
@@ -39,7 +42,7 @@ class ReplicaConnector(aiohttp.TCPConnector):
         try:
             async with asyncio.timeout(timeout.sock_connect):
                 _, handler = await self._loop.create_unix_connection(self._factory, path)
-        except TimeoutError:
+        except TimeoutError:  # aiohttp turns it into its own ConnectionTimeoutError
             raise
         except OSError as error:
             raise UnixClientConnectorError(path, req.connection_key, error) from error

@@ -1,4 +1,4 @@
-"""The values that a path leads to, and those of each part of a template. Pure.
+"""The values that a JSONPath leads to, and the values of each part of a template. Pure.
 
 As with kubectl: a missing key leads to no value, an index outside of its list is an error.
 """
@@ -46,7 +46,9 @@ def find(path: Path, value: Any) -> list[Any]:
 
 
 def results(template: Template, value: Any) -> Iterator[list[Any]]:
-    """Yield the values of each part of a template, a range's part for part at each of its values.
+    """Yield the values of each part of a template, in order.
+
+    A range yields the values of each part of its body, once for each value that its path leads to.
 
     Raises:
         ValueError: as `find`.
@@ -60,6 +62,7 @@ def results(template: Template, value: Any) -> Iterator[list[Any]]:
 
 
 def _after(step: Step, values: list[Any]) -> list[Any]:
+    """Return the values that one step leads to from all of the values. As with kubectl, a null has none."""
     match step:
         case Literal(literal):
             return [literal]
@@ -72,6 +75,7 @@ def _after(step: Step, values: list[Any]) -> list[Any]:
 
 
 def _of_one(step: Step, value: Any) -> list[Any]:
+    """Return the values that a step leads to from one value that is not null."""
     match step:
         case Wildcard():
             return _children(value)
@@ -94,6 +98,7 @@ def _children(value: Any) -> list[Any]:
 
 
 def _descendants(value: Any) -> Iterator[Any]:
+    """Yield the value and everything in it, without scalars and without empty objects and lists."""
     if children := _children(value):
         yield value
         for child in children:
@@ -126,18 +131,21 @@ def _slice(bounds: Slice, items: list[Any]) -> list[Any]:
 
 
 def _written(bounds: Slice) -> str:
+    """Return a slice as in a path, for messages."""
     parts = ("" if part is None else str(part) for part in (bounds.first, bounds.last, bounds.step))
     return f"slice [{':'.join(parts).removesuffix(':')}]"
 
 
 def _from_start(bound: int | None, default: int, items: list[Any]) -> int:
+    """Return a bound counted from the start; a negative bound counts from the end."""
     if bound is None:
         return default
     return bound + len(items) if bound < 0 else bound
 
 
 def _holds(condition: Filter, item: Any) -> bool:
-    if not condition.operator:
+    """Whether a filter keeps an item; a side that leads to no value makes a comparison false."""
+    if not condition.operator:  # `[?(@.name)]` keeps the items that have the path
         try:
             return bool(find(condition.left, item))
         except ValueError:
@@ -151,9 +159,11 @@ def _holds(condition: Filter, item: Any) -> bool:
 
 
 def _compare(comparison: str, left: Any, right: Any) -> bool:
-    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right))
-    is_alike = type(left) is type(right) and isinstance(left, str | bool)
-    if not is_number and not is_alike:
+    are_numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)
+    )
+    are_alike = type(left) is type(right) and isinstance(left, str | bool)
+    if not are_numbers and not are_alike:
         raise ValueError(f"a filter cannot compare {_type(left)} with {_type(right)}")
     if isinstance(left, bool) and comparison not in ("==", "!="):
         raise ValueError(f"a filter cannot compare booleans by {comparison}")
@@ -161,6 +171,7 @@ def _compare(comparison: str, left: Any, right: Any) -> bool:
 
 
 def _type(value: Any) -> str:
+    """Return the name of a value's type, or a scalar itself, for messages."""
     match value:
         case dict():
             return "an object"

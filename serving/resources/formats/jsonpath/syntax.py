@@ -39,7 +39,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Slice:
-    """`[first:last:step]` without the last; `[*]` is `[:]`."""
+    """`[first:last:step]`: the items from `first` to before `last`; `[*]` is `[:]`."""
 
     first: int | None
     last: int | None
