@@ -164,9 +164,9 @@ def _isolate_files(view: dict[str, Any], user: int) -> None:
     """Build the container's private view of files and processes.
 
     Args:
-        view: from `launch._isolated_files`: `tmp` becomes /tmp; the directories of `cover` become empty, then
-            those of `keep` inside them have their content again, read-only, and then those of `hide` become
-            empty; `mounts` are the volumes and other mounts, in order.
+        view: from `launch._isolated_files`: the directories of `cover` become empty, and `tmp` becomes /tmp;
+            then the directories of `keep` inside these have their content again, read-only; then those of
+            `hide` become empty; `mounts` are the volumes and other mounts, in order.
         user: owner of the files of ConfigMaps and Secrets.
     """
     mounts = view["mounts"]
