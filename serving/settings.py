@@ -48,7 +48,7 @@ class ApiSettings(Section):
     watch_history_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of these events' objects in JSON: large objects would take gigabytes."""
     watch_queue: Count = 4_000
-    """Events buffered for a watcher before a slow watcher is cut off and lists again."""
+    """Most changes that a watcher may be behind; a slower one is cut off, and lists again."""
     bookmark_seconds: Interval = 30.0
     """Between bookmarks; kube-apiserver's minute is long for laptops that sleep."""
     page_limit: Count = 10_000

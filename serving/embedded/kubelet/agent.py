@@ -27,13 +27,14 @@ RETRY_SECONDS = 1.0
 
 
 class Agent:
-    """One runner per Pod, by uid."""
+    """One runner per Pod of this node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._runners: dict[str, PodRunner] = {}
+        """By the Pod's uid."""
         self._finished: set[str] = set()
-        """Pods that have ended here but still exist in the API (finalizers)."""
+        """Uids of Pods that have ended here but still exist in the API (finalizers)."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def changed(self, before: Object | None, after: Object | None) -> None:
@@ -59,6 +60,7 @@ class Agent:
         task.add_done_callback(self._tasks.discard)
 
     async def _supervise(self, uid: str) -> None:
+        """Run the Pod to its end; a runner that fails is replaced."""
         while True:
             runner = self._runners[uid]
             try:
@@ -70,11 +72,11 @@ class Agent:
             else:
                 break
         del self._runners[uid]
-        if not runner.gone:
+        if not runner.gone:  # the API still has the Pod: its next change must not start it again
             self._finished.add(uid)
 
     async def remove_orphans(self, informer: Informer) -> None:
-        """End the processes and remove the records of Pods that no longer exist in the API."""
+        """End the processes and remove the records and image pins of Pods that the API no longer has."""
         await informer.synced.wait()
         known = {pod["metadata"]["uid"] for pod in informer}
         orphans = [pod for pod in pods(self._node.data_dir.pods) if pod.path.name not in known]
@@ -112,14 +114,16 @@ async def run(
         kept: holds the sockets at the Pods' addresses, at first those of the last agent.
         runtimes: the local runtimes, by image.
     """
-    open_files.set_limit()  # two sockets for each declared port
+    open_files.set_limit()  # the node keeps two sockets for each declared port
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
         node = discover(data_dir, settings, kube, kept, runtimes)
-        recorded = [i for pod in pods(data_dir.pods) if (i := PodIdentity.recorded(pod.info))]
-        for identity in recorded:
+        # Before any Pod starts: new Pods must not get the addresses and ports of those that still run.
+        records = [PodIdentity.recorded(pod.info) for pod in pods(data_dir.pods)]
+        identities = [identity for identity in records if identity is not None]
+        for identity in identities:
             node.identities.occupy(identity)
-        node.ports.adopt(recorded, clock.monotonic())
+        node.ports.adopt(identities, clock.monotonic())
         agent = Agent(node)
         watches = Watches(kube)
         informer = watches.of(kinds.POD)

@@ -146,7 +146,7 @@ class ObjectHandlers:
             raise status_errors.method_not_allowed()
         options, deletion = await self._delete_options(request, address)
         entries = lists.select(self._store, address, request.query)
-        await self._writer.delete_all(address.kind, entries, deletion, options)
+        await self._writer.delete_all(address.kind, (key for key, _ in entries), deletion, options)
         return JsonResponse(
             rendering.listing(
                 address.kind,

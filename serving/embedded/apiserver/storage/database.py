@@ -15,6 +15,7 @@ import orjson
 from serving import errors
 from serving.embedded.apiserver.storage.history import (
     ChangeHistory,
+    LogEntry,
     ObjectChange,
     ObjectKey,
     ObjectVersion,
@@ -113,7 +114,7 @@ class Database:
             "SELECT rv, kind, namespace, name, before FROM log ORDER BY rv DESC LIMIT ?", (self._history,)
         )
         log = (
-            (
+            LogEntry(
                 rv,
                 kind,
                 ObjectKey(namespace, name),

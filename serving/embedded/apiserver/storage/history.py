@@ -1,8 +1,8 @@
 """The newest changes in order, from which lists and watches are served. Pure.
 
-A list is the state as of a resourceVersion; a watch from it has every later change once, in order. A change
-has the object before and after it: for the transitions of a selector (an object that stops matching is
-DELETED for that watcher), and for the state as of an older version (the later pages of a list).
+A list is the state as of a resourceVersion; a watch from that version has every later change once, in order.
+A change has the object before and after it. A watch compares both with its selector: an object that stops
+matching is DELETED for that watcher. A later page of a list undoes the changes since its first page.
 """
 
 import math
@@ -64,8 +64,8 @@ class ObjectChange:
         latest = self.after or self.before
         return 0 if latest is None else len(latest.body)
 
-    def last(self) -> ObjectVersion:
-        """Return the object of the DELETED event: the last state under the version of the removal."""
+    def deleted(self) -> ObjectVersion:
+        """Return the object of a DELETED event: the state before the change, with the change's version."""
         assert self.before is not None
         return ObjectVersion(versioned(self.before.object, self.version))
 
@@ -79,19 +79,23 @@ class Event(NamedTuple):
 
 def event_for(change: ObjectChange, matches: Matches) -> Event | None:
     """Return the event of a change for a watcher with this selector, or None."""
-    matched = change.before is not None and matches(change.before.object)
+    matched_before = change.before is not None and matches(change.before.object)
     if change.after is not None and matches(change.after.object):
-        return Event("MODIFIED" if matched else "ADDED", change.after)
-    if not matched:
-        return None
-    if change.after is None:
-        return Event("DELETED", change.last())
-    assert change.before is not None
-    return Event("DELETED", ObjectVersion(versioned(change.before.object, change.version)))
+        return Event("MODIFIED" if matched_before else "ADDED", change.after)
+    return Event("DELETED", change.deleted()) if matched_before else None
+
+
+class LogEntry(NamedTuple):
+    """A change as the database logs it: without the object after the change."""
+
+    version: int
+    kind: str
+    key: ObjectKey
+    before: ObjectVersion | None
 
 
 class ChangeHistory:
-    """The newest changes of all kinds; for each kind, the version below which some are forgotten."""
+    """The newest changes of all kinds; for each kind, the version of its newest change that is forgotten."""
 
     def __init__(self, limit: int, floor: int, most_bytes: float = math.inf) -> None:
         """Start empty.
@@ -107,7 +111,9 @@ class ChangeHistory:
         """Kind and bytes of each change."""
         self._bytes = 0
         self._changes: dict[str, deque[ObjectChange]] = {}
+        """By kind, oldest first."""
         self._floors: dict[str, int] = {}
+        """By kind, the version of the newest forgotten change."""
         self.version = floor
         """resourceVersion of the newest change."""
 
@@ -119,8 +125,8 @@ class ChangeHistory:
         self._bytes += change.size
         self._changes.setdefault(change.kind, deque()).append(change)
         while len(self._order) > self._limit or (self._bytes > self._most_bytes and len(self._order) > 1):
-            kind, forgotten = self._order.popleft()
-            self._bytes -= forgotten
+            kind, size = self._order.popleft()
+            self._bytes -= size
             self._floors[kind] = self._changes[kind].popleft().version
 
     def since(self, kind: str, version: int) -> list[ObjectChange]:
@@ -137,8 +143,11 @@ class ChangeHistory:
         changes = self._changes.get(kind)
         if not changes or changes[-1].version <= version:
             return []
-        if changes[-1].version - version < len(changes):
-            return list(_newer(changes, version))
+        # Changes of all kinds share one sequence of versions, so this kind has at most so many newer changes.
+        most_newer = changes[-1].version - version
+        if most_newer < len(changes):
+            return _newer(changes, version)
+        # A deque takes linear time to reach an index in its middle; the search needs a list.
         return list(changes)[bisect_right(changes, version, key=_version) :]
 
     def as_of(
@@ -165,29 +174,30 @@ def _version(change: ObjectChange) -> int:
     return change.version
 
 
-def _newer(changes: deque[ObjectChange], version: int) -> Iterable[ObjectChange]:
+def _newer(changes: deque[ObjectChange], version: int) -> list[ObjectChange]:
     """Return the changes after `version`, searched from the newest: most watchers are few changes behind."""
-    tail: list[ObjectChange] = []
+    newer: list[ObjectChange] = []
     for change in reversed(changes):
         if change.version <= version:
             break
-        tail.append(change)
-    return reversed(tail)
+        newer.append(change)
+    newer.reverse()
+    return newer
 
 
 def rebuild(
-    log: Iterable[tuple[int, str, ObjectKey, ObjectVersion | None]],
-    current: Mapping[str, Mapping[ObjectKey, ObjectVersion]],
+    log: Iterable[LogEntry], current: Mapping[str, Mapping[ObjectKey, ObjectVersion]]
 ) -> Iterator[ObjectChange]:
-    """Yield the changes, newest first, from a log (newest first) that keeps only the state before each.
+    """Yield the changes, newest first, from the log (newest first) and the current objects by kind.
 
     The state after a change is the state before the next change of the same object, or the current one.
     """
-    later: dict[tuple[str, ObjectKey], ObjectVersion | None] = {}
+    before_next: dict[tuple[str, ObjectKey], ObjectVersion | None] = {}
     for version, kind, key, before in log:
-        after = later[kind, key] if (kind, key) in later else current.get(kind, {}).get(key)
+        is_newest = (kind, key) not in before_next
+        after = current.get(kind, {}).get(key) if is_newest else before_next[kind, key]
         yield ObjectChange(version, kind, key, before, after)
-        later[kind, key] = before
+        before_next[kind, key] = before
 
 
 def _expired(version: int, message: str) -> errors.Gone:

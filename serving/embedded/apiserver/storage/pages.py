@@ -23,15 +23,17 @@ class Position:
 
 @dataclass(frozen=True)
 class ListPage:
-    """One page; `remaining` is None where there are selectors, as in kube-apiserver."""
+    """One page of a list."""
 
     entries: Sequence[ObjectVersion]
     token: str = ""
+    """The `continue` token of the next page; empty on the last page."""
     remaining: int | None = None
+    """Number of objects on later pages; None on the last page and, as in kube-apiserver, with selectors."""
 
 
 def encode(position: Position) -> str:
-    """Return the opaque `continue` token."""
+    """Return the opaque `continue` token: 1 (the format of the token), version, namespace and name."""
     payload = orjson.dumps([1, position.version, *position.after])
     return base64.urlsafe_b64encode(payload).decode().rstrip("=")
 
@@ -74,8 +76,8 @@ def page(
         keys: the keys of the namespace or of all namespaces, sorted.
         version: resourceVersion of the state, for the token.
         limit: maximum number of objects; 0 for all.
-        after: last key of the previous page.
-        matches: the selectors combined, or None.
+        after: last key of the previous page; None for the first page.
+        matches: the selectors combined; None without selectors.
     """
     entries: list[ObjectVersion] = []
     start = 0 if after is None else bisect_right(keys, after)

@@ -29,6 +29,24 @@ def identifier(kind: Kind) -> str:
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
+class PendingWrite:
+    """A write that may not be committed yet."""
+
+    def __init__(self, change: ObjectChange) -> None:
+        self.change = change
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has its result once the write is committed, or the error of a commit that failed."""
+
+    async def committed(self) -> ObjectVersion:
+        """Wait for the disk; return the stored object, or the last state of a removed one.
+
+        Raises:
+            errors.ApiError: nothing was written: 507 where the disk is full, else 500.
+        """
+        await asyncio.shield(self.done)
+        return self.change.after if self.change.after is not None else self.change.deleted()
+
+
 class ObjectStore:
     """All objects of one machine."""
 
@@ -40,11 +58,16 @@ class ObjectStore:
         """
         self._database = database
         self._objects, self.history = database.load()
-        self._sorted: dict[str, dict[str, Sequence[ObjectKey]]] = {}
-        self._next = self.history.version
-        self._pending: dict[tuple[str, ObjectKey], tuple[ObjectVersion | None, asyncio.Future[None]]] = {}
-        self._queue: list[tuple[ObjectChange, asyncio.Future[None]]] = []
-        self._drain: asyncio.Task[None] | None = None
+        self._sorted_keys: dict[str, dict[str, Sequence[ObjectKey]]] = {}
+        """By kind, then by namespace (`*`: all namespaces)."""
+        self._newest_version = self.history.version
+        """resourceVersion of the newest write, which may be pending."""
+        self._pending: dict[tuple[str, ObjectKey], PendingWrite] = {}
+        """The newest pending write of each object."""
+        self._queue: list[PendingWrite] = []
+        """Pending writes, in order, that no transaction has taken."""
+        self._commits: asyncio.Task[None] | None = None
+        """Commits the queue; ends when the queue is empty."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         self._listeners: list[Listener] = []
 
@@ -68,7 +91,7 @@ class ObjectStore:
     def keys(self, kind: Kind, namespace: str | None) -> Sequence[ObjectKey]:
         """Return the committed keys in order, of one namespace or (None) of all."""
         ident = identifier(kind)
-        cached = self._sorted.setdefault(ident, {})
+        cached = self._sorted_keys.setdefault(ident, {})
         scope = "*" if namespace is None else namespace
         if scope not in cached:
             objects = self._objects.get(ident, {})
@@ -78,42 +101,40 @@ class ObjectStore:
     def newest(self, kind: Kind, key: ObjectKey) -> ObjectVersion | None:
         """Return the object including pending writes; only for deciding on a write."""
         pending = self._pending.get((identifier(kind), key))
-        return pending[0] if pending is not None else self.get(kind, key)
+        return pending.change.after if pending is not None else self.get(kind, key)
 
     async def settled(self, kind: Kind, key: ObjectKey) -> None:
         """Wait until the object's pending writes are committed; raises as `PendingWrite.committed` does."""
         pending = self._pending.get((identifier(kind), key))
         if pending is not None:
-            await asyncio.shield(pending[1])
+            await asyncio.shield(pending.done)
 
-    def submit(self, kind: Kind, key: ObjectKey, obj: Object | None) -> "PendingWrite":
+    def submit(self, kind: Kind, key: ObjectKey, obj: Object | None) -> PendingWrite:
         """Begin to write the object under the next resourceVersion, or to remove it (None).
 
         Raises:
             errors.ApiError: 400, the object is not JSON.
         """
-        before, version = self.newest(kind, key), self._next + 1
+        before, version = self.newest(kind, key), self._newest_version + 1
         try:
             after = None if obj is None else ObjectVersion(versioned(obj, version))
         except (TypeError, RecursionError) as error:
             raise errors.ApiError(400, "BadRequest", f"the object cannot be stored: {error}") from error
-        change = ObjectChange(version, identifier(kind), key, before, after)
-        self._next = version
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending[change.kind, key] = (after, done)
-        self._queue.append((change, done))
-        if self._drain is None or self._drain.done():
-            self._drain = asyncio.create_task(self._write_queue())
-        return PendingWrite(change, done)
+        write = PendingWrite(ObjectChange(version, identifier(kind), key, before, after))
+        self._newest_version = version
+        self._pending[write.change.kind, key] = write
+        self._queue.append(write)
+        if self._commits is None or self._commits.done():
+            self._commits = asyncio.create_task(self._commit_queue())
+        return write
 
-    async def _write_queue(self) -> None:
+    async def _commit_queue(self) -> None:
         loop = asyncio.get_running_loop()
         while self._queue:
             await self._gather()
             batch, self._queue = self._queue, []
-            changes = [change for change, _ in batch]
             try:
-                self._database.stage(changes)
+                self._database.stage([write.change for write in batch])
                 await loop.run_in_executor(self._thread, self._database.commit)
             except sqlite3.Error as error:
                 self._fail(batch + self._queue, error)
@@ -128,28 +149,30 @@ class ObjectStore:
             await asyncio.sleep(0)  # requests that have arrived are read,
             await asyncio.sleep(0)  # and handled up to their write
 
-    def _fail(self, batch: list[tuple[ObjectChange, asyncio.Future[None]]], error: sqlite3.Error) -> None:
-        log.error("%d writes failed: %s", len(batch), error)
+    def _fail(self, writes: list[PendingWrite], error: sqlite3.Error) -> None:
+        """Refuse all pending writes: each was decided, or numbered, on top of those before it."""
+        log.error("%d writes failed: %s", len(writes), error)
         self._queue = []
         self._pending.clear()
-        self._next = self.version
-        full = "full" in str(error)
-        for _, done in batch:
-            if not done.done():
-                done.set_exception(_refused(error, full=full))
-            done.exception()
+        self._newest_version = self.version
+        is_full = "full" in str(error)  # SQLITE_FULL: "database or disk is full"
+        for write in writes:
+            if not write.done.done():
+                write.done.set_exception(_refused(error, is_full=is_full))
+            write.done.exception()  # else asyncio logs the error of a write whose request was cancelled
 
-    def _publish(self, batch: list[tuple[ObjectChange, asyncio.Future[None]]]) -> None:
-        for change, done in batch:
+    def _publish(self, batch: list[PendingWrite]) -> None:
+        """Show committed writes to readers and listeners, and end their waits."""
+        for write in batch:
+            change = write.change
             self._replace(change)
             self.history.append(change)
-            pending = self._pending.get((change.kind, change.key))
-            if pending is not None and pending[1] is done:
+            if self._pending.get((change.kind, change.key)) is write:
                 del self._pending[change.kind, change.key]
             for listener in self._listeners:
                 listener(change)
-            if not done.done():
-                done.set_result(None)
+            if not write.done.done():
+                write.done.set_result(None)
 
     def _replace(self, change: ObjectChange) -> None:
         objects = self._objects.setdefault(change.kind, {})
@@ -158,34 +181,17 @@ class ObjectStore:
         else:
             objects[change.key] = change.after
         if (change.before is None) != (change.after is None):
-            self._sorted.pop(change.kind, None)
+            self._sorted_keys.pop(change.kind, None)
 
     async def close(self) -> None:
         """Finish the pending writes and close the file."""
-        if self._drain is not None:
-            await self._drain
+        if self._commits is not None:
+            await self._commits
         self._thread.shutdown()
         self._database.close()
 
 
-class PendingWrite:
-    """A write that may not be committed yet."""
-
-    def __init__(self, change: ObjectChange, done: asyncio.Future[None]) -> None:
-        self.change = change
-        self._done = done
-
-    async def committed(self) -> ObjectVersion:
-        """Wait for the disk; return the stored object, or the last state of a removed one.
-
-        Raises:
-            errors.ApiError: nothing was written: 507 where the disk is full, else 500.
-        """
-        await asyncio.shield(self._done)
-        return self.change.after if self.change.after is not None else self.change.last()
-
-
-def _refused(error: sqlite3.Error, *, full: bool) -> errors.ApiError:
-    if full:
+def _refused(error: sqlite3.Error, *, is_full: bool) -> errors.ApiError:
+    if is_full:
         return errors.ApiError(507, "InsufficientStorage", f"the disk is full, nothing was written: {error}")
     return errors.ApiError(500, "InternalError", f"the store failed, nothing was written: {error}")

@@ -29,6 +29,7 @@ SendChunk = Callable[[bytes | None], Awaitable[None]]
 CONNECTION = "slipway.connection"
 """ASGI extension: `abort` cuts the connection, `is_paused` returns whether a send would wait."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the initial events (`sendInitialEvents`)."""
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -37,6 +38,7 @@ class Hub:
 
     def __init__(self, store: ObjectStore) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        """By kind, one event for each watcher."""
         self.stopping = False
         store.on_change(self._wake)
 
@@ -51,6 +53,7 @@ class Hub:
         return event
 
     def leave(self, kind: Kind, event: asyncio.Event) -> None:
+        """Undo `join`."""
         self._waiting[identifier(kind)].discard(event)
 
     def stop(self) -> None:
@@ -76,7 +79,7 @@ class Watch:
     """Whether a bookmark marks the end of the initial events."""
     bookmarks: bool = False
     seconds: float | None = None
-    """The server ends the watch after this time."""
+    """The server ends the watch after this time; None for no limit."""
 
 
 class WatchResponse:
@@ -88,6 +91,7 @@ class WatchResponse:
         self._store, self._hub, self._settings = store, hub, settings
         self._watch, self._render = watch, render
         self._position = watch.version
+        """The resourceVersion up to which the changes have been sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response; `receive` reports when the client disconnects."""
@@ -111,9 +115,10 @@ class WatchResponse:
     async def _follow(
         self, woken: asyncio.Event, disconnected: asyncio.Future[None], send: SendChunk
     ) -> None:
+        """Send the initial events, then the changes, until the watch ends; `woken` is set to look again."""
         end = None if self._watch.seconds is None else clock.monotonic() + self._watch.seconds
-        await send(b"")
-        for chunk in _chunks(self._opening()):
+        await send(b"")  # by ASGI, headers may wait for the first part of the body
+        for chunk in _chunks(self._initial_events()):
             await send(chunk)
         bookmark = clock.monotonic() + self._settings.bookmark_seconds
         while not disconnected.done() and not self._hub.stopping:
@@ -133,11 +138,13 @@ class WatchResponse:
                 if self._watch.bookmarks:
                     await send(self._bookmark({}))
             next_wake = bookmark if end is None else min(bookmark, end)
-            if self._position == self._store.version or not woken.is_set():
+            # While the chunks were sent, this kind may have changed again.
+            is_behind = woken.is_set() and self._position != self._store.version
+            if not is_behind:
                 await _wait(woken, next_wake - now)
         await send(None)
 
-    def _opening(self) -> Iterator[bytes]:
+    def _initial_events(self) -> Iterator[bytes]:
         for entry in self._watch.initial:
             yield line("ADDED", self._render(entry))
         if self._watch.initial_end:
@@ -150,6 +157,7 @@ class WatchResponse:
             errors.Gone: the watcher was too slow.
         """
         changes = self._store.history.since(identifier(self._watch.kind), self._position)
+        # A client may begin at any version of the history; only later reads show how fast it is.
         if len(changes) > self._settings.watch_queue and self._position != self._watch.version:
             message = f"too slow: {len(changes)} events behind"
             raise errors.Gone(410, "Expired", message)
@@ -195,11 +203,13 @@ def _chunks(lines: Iterator[bytes] | list[bytes]) -> Iterator[bytes]:
         yield b"".join(chunk)
 
 
-def _sender(send: Send, seconds: float, is_paused: Callable[[], bool]) -> SendChunk:
+def _sender(send: Send, stalled_seconds: float, is_paused: Callable[[], bool]) -> SendChunk:
+    """Return a `SendChunk` that raises TimeoutError if the client reads nothing for `stalled_seconds`."""
+
     async def send_chunk(body: bytes | None) -> None:
         message = {"type": "http.response.body", "body": body or b"", "more_body": body is not None}
         if is_paused():
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(stalled_seconds):
                 await send(message)
         else:
             await send(message)  # does not wait, and a timer would cost as much as the send
@@ -208,6 +218,7 @@ def _sender(send: Send, seconds: float, is_paused: Callable[[], bool]) -> SendCh
 
 
 async def _wait(woken: asyncio.Event, seconds: float) -> None:
+    """Wait until `woken` is set, and set it after this time."""
     timer = asyncio.get_running_loop().call_later(max(seconds, 0.0), woken.set)
     try:
         await woken.wait()

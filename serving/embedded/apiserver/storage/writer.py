@@ -1,8 +1,12 @@
-"""Writes to the store: reads the newest state, lets `write_path` decide, and submits; checks namespaces."""
+"""Writes to the store: reads the newest state, calls `write_path`, and submits its outcome.
+
+Checks against other objects are here: the name is free, and the namespace exists and is not terminating.
+"""
 
 import datetime as dt
 import secrets
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,35 +21,41 @@ from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Alphabet of k8s.io/apimachinery/pkg/util/rand: no vowels, so no words."""
+_UID_BYTES, _SUFFIX_CHARACTERS = 16, 5
 DEFAULT_NAMESPACE = "default"
 
 
 def _request(options: WriteOptions, *, creates: bool = False) -> WriteRequest:
     """Return a write request as of now; that of a creation has a uid and a name suffix."""
-    now = _second(clock.now().replace(microsecond=0))
+    now = _format_second(clock.now().replace(microsecond=0))
     if not creates:
         return WriteRequest(options, now)
-    random = secrets.token_bytes(21)
-    suffix = "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in random[16:])
-    return WriteRequest(options, now, str(uuid.UUID(bytes=random[:16], version=4)), suffix)
+    random = secrets.token_bytes(_UID_BYTES + _SUFFIX_CHARACTERS)
+    uid = str(uuid.UUID(bytes=random[:_UID_BYTES], version=4))
+    suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in random[_UID_BYTES:])
+    return WriteRequest(options, now, uid, suffix)
 
 
 @lru_cache(1)
-def _second(moment: dt.datetime) -> str:
+def _format_second(moment: dt.datetime) -> str:
+    """Return whole seconds in RFC 3339; cached, as all writes of one second have the same text."""
     return clock.rfc3339(moment)
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The object after a write; `body` is its serialized form if it was stored."""
+    """The result of a write, for the response."""
 
     object: Object
+    """The object after the write; of a removed one, its last state."""
     body: bytes | None = None
+    """`object` in JSON, where the store has serialized it."""
     warnings: tuple[str, ...] = ()
     created: bool = False
     removed: bool = False
+    """Whether the object is gone, and not only marked as deleted."""
 
 
 class ObjectWriter:
@@ -161,8 +171,10 @@ class ObjectWriter:
         if options.dry_run:
             return WriteResult(obj, None, warnings)
         if obj == old.object:
+            # The old object may be pending itself, and its commit may fail.
             await self.store.settled(kind, key)
             return WriteResult(old.object, old.body, warnings)
+        # The garbage collector removes a namespace, once its objects are gone.
         removed = kind != kinds.NAMESPACE and write_path.is_gone(kind, obj)
         entry = await self.store.submit(kind, key, None if removed else obj).committed()
         if removed:
@@ -187,10 +199,10 @@ class ObjectWriter:
     def begin_delete(
         self, kind: Kind, key: ObjectKey, old: ObjectVersion, deletion: Object, options: WriteOptions
     ) -> PendingWrite | WriteResult:
-        """Begin a deletion; a dry run, or a deletion that changes nothing, needs no write."""
+        """Submit a deletion; return the result at once where it needs no write, as a dry run."""
         request = _request(options)
         after = write_path.delete(kind, old.object, deletion, request)
-        if kind == kinds.NAMESPACE and after is None:
+        if kind == kinds.NAMESPACE and after is None:  # it stays until its objects are gone
             after = old.object if is_deleting(old.object) else _terminating(old, request.now)
         if options.dry_run:
             return WriteResult(after or old.object, None, removed=after is None)
@@ -201,13 +213,13 @@ class ObjectWriter:
     async def delete_all(
         self,
         kind: Kind,
-        entries: list[tuple[ObjectKey, ObjectVersion]],
+        keys: Iterable[ObjectKey],
         deletion: Object,
         options: WriteOptions,
     ) -> None:
         """Delete these objects; those that are already gone are skipped."""
         pending: list[PendingWrite] = []
-        for key, _ in entries:
+        for key in keys:
             newest = self.store.newest(kind, key)
             if newest is not None:
                 write = self.begin_delete(kind, key, newest, deletion, options)
@@ -225,7 +237,7 @@ def _require_version(kind: Kind, key: ObjectKey, body: Object) -> None:
 
 
 def _terminating(old: ObjectVersion, now: str) -> Object:
-    """Return the namespace as terminating, its state until its content is gone."""
+    """Return the namespace as terminating, its state until its objects are gone."""
     meta = {**old.object["metadata"], "deletionTimestamp": now}
     status = {**(old.object.get("status") or {}), "phase": "Terminating"}
     return {**old.object, "metadata": meta, "status": status}

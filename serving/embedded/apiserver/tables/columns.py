@@ -19,12 +19,14 @@ MAX_LISTED = 3
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column; only `-o wide` shows those of `priority` 1."""
+    """One column of a Table of meta.k8s.io/v1."""
 
     name: str
     cell: Callable[[Object, datetime], Any]
+    """Returns the cell of an object; ages are as of the time."""
     type: str = "string"
     priority: int = 0
+    """0, or 1 for a column that only `kubectl get -o wide` shows."""
 
 
 def _age(obj: Object, now: datetime) -> str:
@@ -32,6 +34,8 @@ def _age(obj: Object, now: datetime) -> str:
 
 
 def _field(*path: str, missing: Any = "") -> Callable[[Object, datetime], Any]:
+    """Return the cell function of the field at `path`, or of `missing` where the object lacks it."""
+
     def cell(obj: Object, _now: datetime) -> Any:
         value: Any = obj
         for key in path:
@@ -41,7 +45,9 @@ def _field(*path: str, missing: Any = "") -> Callable[[Object, datetime], Any]:
     return cell
 
 
-def _template(field: str) -> Callable[[Object, datetime], str]:
+def _container_fields(field: str) -> Callable[[Object, datetime], str]:
+    """Return the cell function of a field of each container of the Pod template."""
+
     def cell(obj: Object, _now: datetime) -> str:
         containers = obj["spec"]["template"]["spec"].get("containers") or ()
         return ",".join(str(container.get(field, "")) for container in containers)
@@ -106,17 +112,18 @@ def _config_map_data(obj: Object, _now: datetime) -> int:
 
 def _slice_ports(obj: Object, _now: datetime) -> str:
     ports = [str(port.get("port", "*")) for port in obj.get("ports") or ()]
-    return _first(ports) if ports else "<unset>"
+    return _join_first(ports) if ports else "<unset>"
 
 
 def _slice_endpoints(obj: Object, _now: datetime) -> str:
     addresses = [
         address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()
     ]
-    return _first(addresses) if addresses else "<unset>"
+    return _join_first(addresses) if addresses else "<unset>"
 
 
-def _first(texts: list[str]) -> str:
+def _join_first(texts: list[str]) -> str:
+    """Return the first `MAX_LISTED` texts, and the number of the others."""
     more = len(texts) - MAX_LISTED
     return ",".join(texts[:MAX_LISTED]) + (f" + {more} more..." if more > 0 else "")
 
@@ -172,8 +179,8 @@ BUILTIN: dict[Kind, tuple[TableColumn, ...]] = {
         TableColumn("Up-to-date", _field("status", "updatedReplicas", missing=0), "integer"),
         TableColumn("Available", _field("status", "availableReplicas", missing=0), "integer"),
         _AGE,
-        TableColumn("Containers", _template("name"), priority=1),
-        TableColumn("Images", _template("image"), priority=1),
+        TableColumn("Containers", _container_fields("name"), priority=1),
+        TableColumn("Images", _container_fields("image"), priority=1),
         TableColumn("Selector", _selector, priority=1),
     ),
     kinds.JOB: (
@@ -182,8 +189,8 @@ BUILTIN: dict[Kind, tuple[TableColumn, ...]] = {
         TableColumn("Completions", _job_completions),
         TableColumn("Duration", _job_duration),
         _AGE,
-        TableColumn("Containers", _template("name"), priority=1),
-        TableColumn("Images", _template("image"), priority=1),
+        TableColumn("Containers", _container_fields("name"), priority=1),
+        TableColumn("Images", _container_fields("image"), priority=1),
         TableColumn("Selector", _selector, priority=1),
     ),
     kinds.SERVICE: (

@@ -7,7 +7,7 @@ from serving.resources.formats import ages
 
 
 def ready(obj: Object, _now: datetime) -> str:
-    """Return `ready/containers`."""
+    """Return the number of ready containers and of all, such as `1/2`."""
     statuses = (obj.get("status") or {}).get("containerStatuses") or ()
     count = sum(bool(status.get("ready")) and "running" in (status.get("state") or {}) for status in statuses)
     return f"{count}/{len((obj.get('spec') or {}).get('containers') or ())}"
@@ -17,25 +17,25 @@ def restarts(obj: Object, now: datetime) -> str:
     """Return the number of restarts, and the time since the last one."""
     statuses = (obj.get("status") or {}).get("containerStatuses") or ()
     count = sum(status.get("restartCount", 0) for status in statuses)
-    ends = [
+    last_ends = [
         ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for status in statuses
     ]
-    last = max(filter(None, ends), default=None)
-    return f"{count} ({ages.since(last, now)} ago)" if count and last else str(count)
+    newest_end = max(filter(None, last_ends), default=None)
+    return f"{count} ({ages.since(newest_end, now)} ago)" if count and newest_end else str(count)
 
 
 def reason(obj: Object, _now: datetime) -> str:
     """Return the text under STATUS: the phase, or a more specific reason."""
     status = obj.get("status") or {}
-    text = status.get("reason") or status.get("phase") or "Unknown"
-    init = _init_reason(obj, status)
-    text = init or _container_reason(status, text)
+    pod_reason = status.get("reason") or status.get("phase") or "Unknown"
+    text = _init_reason(obj, status) or _container_reason(status, pod_reason)
     if is_deleting(obj):
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
     return str(text)
 
 
 def _init_reason(obj: Object, status: Object) -> str:
+    """Return `Init:` and the state of the first init container that has not succeeded; empty if all have."""
     total = len((obj.get("spec") or {}).get("initContainers") or ())
     for index, container in enumerate(status.get("initContainerStatuses") or ()):
         state = container.get("state") or {}
@@ -49,9 +49,10 @@ def _init_reason(obj: Object, status: Object) -> str:
     return ""
 
 
-def _container_reason(status: Object, text: str) -> str:
-    running = False
-    for container in reversed(status.get("containerStatuses") or []):
+def _container_reason(status: Object, pod_reason: str) -> str:
+    """Return the reason of the first container that waits or has ended, or else that of the Pod."""
+    text, running = pod_reason, False
+    for container in reversed(status.get("containerStatuses") or []):  # so that the first one is the last set
         state = container.get("state") or {}
         if (state.get("waiting") or {}).get("reason"):
             text = state["waiting"]["reason"]

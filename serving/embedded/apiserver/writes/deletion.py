@@ -13,7 +13,8 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-_POLICIES = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
+"""Finalizers with which the garbage collector keeps an owner until its dependants are orphaned or deleted."""
+_FINALIZER_OF_POLICY = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
 _TEXT: Schema = {"type": "string"}
 _OPTIONS: Schema = {
     "type": "object",
@@ -43,9 +44,9 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
 
     Raises:
         errors.Conflict: a precondition does not hold.
-        errors.ApiError: 400 for options that make no sense.
+        errors.ApiError: 400 for invalid options.
     """
-    options = _read(dict(options))
+    options = _validated(dict(options))
     _check_preconditions(kind, old, options)
     obj: dict[str, Any] = schemas.clone(old)
     meta = obj["metadata"]
@@ -58,7 +59,7 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
     if not finalizers and grace == 0:
         return None
     if is_deleting(obj) and meta.get("deletionGracePeriodSeconds", 0) <= grace:
-        return obj
+        return obj  # another DELETE can only shorten the grace period
     if not is_deleting(obj) and meta.get("generation"):
         meta["generation"] += 1
     due = datetime.fromisoformat(now).astimezone(UTC) + timedelta(seconds=grace)
@@ -77,7 +78,8 @@ def is_finished(kind: Kind, obj: Mapping[str, Any]) -> bool:
     return kind != kinds.POD or not meta.get("deletionGracePeriodSeconds")
 
 
-def _read(options: dict[str, Any]) -> dict[str, Any]:
+def _validated(options: dict[str, Any]) -> dict[str, Any]:
+    """Return metav1.DeleteOptions without nulls; refuse unknown fields and wrong values."""
     unknown = validation.unknown_fields(validation.check(options, _OPTIONS, "sent"))
     known: dict[str, Any] = pruning.prune(options, _OPTIONS)
     causes = [status_errors.forbidden(cause.field, cause.message) for cause in unknown]
@@ -102,6 +104,7 @@ def _check_preconditions(kind: Kind, old: Mapping[str, Any], options: Mapping[st
 
 
 def _finalizers(current: list[str], options: Mapping[str, Any], *, deleting: bool) -> list[str]:
+    """Return the finalizers with that of the propagation policy, and without that of another policy."""
     policy = options.get("propagationPolicy")
     if options.get("orphanDependents") is not None:
         if policy is not None:
@@ -109,19 +112,22 @@ def _finalizers(current: list[str], options: Mapping[str, Any], *, deleting: boo
         policy = "Orphan" if options["orphanDependents"] else "Background"
     if policy is None:
         return current
-    if policy not in _POLICIES:
-        cause = status_errors.unsupported("propagationPolicy", policy, [*_POLICIES, None])
+    if policy not in _FINALIZER_OF_POLICY:
+        cause = status_errors.unsupported("propagationPolicy", policy, [*_FINALIZER_OF_POLICY, None])
         raise status_errors.bad_request(
             f"DeleteOptions is invalid: propagationPolicy: {cause.message}", (cause,)
         )
-    finalizer = _POLICIES[policy]
+    finalizer = _FINALIZER_OF_POLICY[policy]
     kept = [name for name in current if name not in (ORPHAN, FOREGROUND) or name == finalizer]
-    if finalizer and finalizer not in kept and not (deleting and not kept):
+    # A deletion that waits for a grace period alone is not made to wait for dependants.
+    waits_for_grace = deleting and not kept
+    if finalizer and finalizer not in kept and not waits_for_grace:
         kept.append(finalizer)
     return kept
 
 
 def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """Return the grace period in seconds; only a Pod that may still run on a node has one."""
     if kind != kinds.POD:
         return 0
     requested_grace = options.get("gracePeriodSeconds")
@@ -129,11 +135,11 @@ def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> in
     ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if requested_grace == 0 or ended or not spec.get("nodeName"):
         return 0
-    running = obj["metadata"].get("deletionGracePeriodSeconds")
+    earlier_grace = obj["metadata"].get("deletionGracePeriodSeconds")
     grace = (
         int(spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
         if requested_grace is None
         else requested_grace
     )
     grace = min(max(grace, 1), MOST_GRACE_SECONDS)  # an older version stored larger ones
-    return grace if running is None else min(grace, int(running))
+    return grace if earlier_grace is None else min(grace, int(earlier_grace))

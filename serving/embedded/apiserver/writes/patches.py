@@ -1,4 +1,7 @@
-"""Merge patch and JSON patch; strategic merge patch is in `strategic`, apply in `managed`."""
+"""Applies a patch to an object by its media type: JSON patch, merge patch or strategic merge patch.
+
+Server-side apply, the fourth media type, is in `write_path.apply`.
+"""
 
 from typing import Any
 
@@ -30,14 +33,15 @@ def patched(
     """Return `base` with the patch applied.
 
     Raises:
-        errors.ApiError: 400 for what is no patch, 415 for a type that this kind does not take.
+        errors.ApiError: 400 for what is no patch, 413 for too many operations, 415 for a media type that this
+            kind does not take.
         errors.Invalid: a JSON patch does not apply.
     """
-    sort = content_type.split(";", maxsplit=1)[0].strip().lower()
-    if sort == JSON:
+    media_type = content_type.split(";", maxsplit=1)[0].strip().lower()
+    if media_type == JSON:
         return _json_patched(kind, base, patch)
     supported = [JSON, MERGE, APPLY] if kind in kinds.OWN else [JSON, MERGE, STRATEGIC, APPLY]
-    if sort not in supported or sort == APPLY:
+    if media_type not in supported or media_type == APPLY:
         message = (
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(supported)
@@ -45,7 +49,7 @@ def patched(
         raise errors.ApiError(415, "UnsupportedMediaType", message)
     if not isinstance(patch, dict):
         raise status_errors.bad_request("the patch must be a JSON object")
-    if sort == STRATEGIC:
+    if media_type == STRATEGIC:
         return strategic_merge.merge(base, patch, schema)
     result = merge(base, patch)
     assert isinstance(result, dict)
@@ -53,7 +57,7 @@ def patched(
 
 
 def merge(base: Any, patch: Any) -> Any:
-    """RFC 7386; the result shares parts with both."""
+    """Return `base` with a merge patch (RFC 7386) applied; the result shares parts with both."""
     if not isinstance(patch, dict):
         return patch
     out = dict(base) if isinstance(base, dict) else {}
@@ -66,7 +70,7 @@ def merge(base: Any, patch: Any) -> Any:
 
 
 def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any]:
-    """RFC 6902."""
+    """Return a copy of `base` with a JSON patch (RFC 6902) applied."""
     if not isinstance(patch, list):
         raise status_errors.bad_request("a JSON patch must be a list of operations")
     if len(patch) > MAX_OPERATIONS:
@@ -100,6 +104,7 @@ def _check_operations(patch: list[Any]) -> None:
 
 
 def _applied(value: Any, patch: list[Any]) -> Any:
+    """Apply the operations to `value` one by one: the size of a copy depends on the operations before it."""
     copied = 0
     for index, operation in enumerate(patch):
         if operation["op"] == "copy":

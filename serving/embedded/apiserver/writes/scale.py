@@ -20,7 +20,7 @@ SCHEMA: Schema = {
         },
     },
 }
-_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_COPIED_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {key: meta[key] for key in _META if key in meta},
+        "metadata": {key: meta[key] for key in _COPIED_METADATA if key in meta},
         "spec": {"replicas": (obj.get("spec") or {}).get("replicas", 0)},
         "status": {
             "replicas": status.get(fields.current, 0),
@@ -45,7 +45,11 @@ def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_scale(old: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
-    """Return the object with the Scale's replicas; of the rest only resourceVersion and uid are looked at."""
+    """Return the object with the replicas of the Scale.
+
+    Its resourceVersion, uid, name and namespace are copied too, for the checks of an update. Other fields of
+    the Scale are ignored.
+    """
     obj: dict[str, Any] = schemas.clone(old)
     obj["spec"]["replicas"] = (scale.get("spec") or {}).get("replicas", 0)
     for field in ("resourceVersion", "uid", "name", "namespace"):

@@ -9,8 +9,14 @@ from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
 
-DIRECTIVE, RETAIN = "$patch", "$retainKeys"
-ORDER, DELETE_FROM = "$setElementOrder/", "$deleteFromPrimitiveList/"
+DIRECTIVE = "$patch"
+"""What to do with a map or an item of a list: `replace`, `delete`, or `merge` (the default)."""
+RETAIN = "$retainKeys"
+"""Lists the only members of the map that are kept."""
+ORDER = "$setElementOrder/"
+"""Prefix of the name of a list, whose items get the order of this directive."""
+DELETE_FROM = "$deleteFromPrimitiveList/"
+"""Prefix of the name of a list of scalars, which loses the values of this directive."""
 
 
 def merge(base: dict[str, Any], patch: dict[str, Any], schema: Schema) -> dict[str, Any]:
@@ -19,13 +25,13 @@ def merge(base: dict[str, Any], patch: dict[str, Any], schema: Schema) -> dict[s
     Raises:
         errors.ApiError: 400 for a directive that is unknown or an item without its key.
     """
-    how = patch.get(DIRECTIVE)
-    if how == "replace":
+    directive = patch.get(DIRECTIVE)
+    if directive == "replace":
         return {key: _plain(value) for key, value in patch.items() if not _is_directive(key)}
-    if how == "delete":
+    if directive == "delete":
         return {}
-    if how not in (None, "merge"):
-        cause = status_errors.unsupported(DIRECTIVE, how, ("replace", "delete", "merge"))
+    if directive not in (None, "merge"):
+        cause = status_errors.unsupported(DIRECTIVE, directive, ("replace", "delete", "merge"))
         raise status_errors.bad_request(f"unknown patch directive: {DIRECTIVE}: {cause.message}", (cause,))
     out = dict(base)
     if RETAIN in patch:
@@ -59,7 +65,7 @@ def _is_directive(key: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value without directives and nulls: what a patch says where there was nothing."""
+    """Return the value without directives and nulls: it replaces the value of `base`, or `base` has none."""
     if isinstance(value, dict):
         return {
             key: _plain(item) for key, item in value.items() if item is not None and not _is_directive(key)
@@ -70,6 +76,7 @@ def _plain(value: Any) -> Any:
 
 
 def _merge_key(out: dict[str, Any], key: str, value: Any, schema: Schema) -> None:
+    """Merge the patch's member `key` into `out`, in place; `schema` is the member's."""
     if value is None:
         out.pop(key, None)
     elif isinstance(value, dict):
@@ -86,8 +93,9 @@ def _merge_key(out: dict[str, Any], key: str, value: Any, schema: Schema) -> Non
 
 
 def _merge_list(base: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
-    name = schema.get("x-kubernetes-patch-merge-key")
-    if not name:
+    """Merge lists of maps by their merge key; to a list of scalars, add the values that it lacks."""
+    merge_key = schema.get("x-kubernetes-patch-merge-key")
+    if not merge_key:
         return base + [
             item for index, item in enumerate(patch) if item not in base and item not in patch[:index]
         ]
@@ -95,13 +103,13 @@ def _merge_list(base: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
         return [_plain(item) for item in patch if item != {DIRECTIVE: "replace"}]
     out = list(base)
     for item in patch:
-        if not isinstance(item, dict) or name not in item:
+        if not isinstance(item, dict) or merge_key not in item:
             raise status_errors.bad_request(
-                f"map: {status_errors.show(item)} does not contain declared merge key: {name}"
+                f"map: {status_errors.show(item)} does not contain declared merge key: {merge_key}"
             )
-        matches = [index for index, have in enumerate(out) if have.get(name) == item[name]]
+        matches = [index for index, present in enumerate(out) if present.get(merge_key) == item[merge_key]]
         if item.get(DIRECTIVE) == "delete":
-            out = [have for have in out if have.get(name) != item[name]]
+            out = [present for present in out if present.get(merge_key) != item[merge_key]]
         elif matches:
             out[matches[0]] = merge(out[matches[0]], item, schemas.items(schema))
         else:
@@ -109,13 +117,16 @@ def _merge_list(base: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     return out
 
 
-def _ordered(have: list[Any], order: list[Any], schema: Schema) -> list[Any]:
-    """Items that the order names stand in that order; the others keep their place behind their neighbour."""
-    name = schema.get("x-kubernetes-patch-merge-key")
-    wanted = [item.get(name) if isinstance(item, dict) else item for item in order]
+def _ordered(items: list[Any], order: list[Any], schema: Schema) -> list[Any]:
+    """Return the items that `order` names in its order, in the places that they had; others keep theirs.
+
+    `order` has maps with the merge key, or scalars.
+    """
+    merge_key = schema.get("x-kubernetes-patch-merge-key")
+    wanted = [item.get(merge_key) if isinstance(item, dict) else item for item in order]
 
     def key(item: Any) -> Any:
-        return item.get(name) if name and isinstance(item, dict) else item
+        return item.get(merge_key) if merge_key and isinstance(item, dict) else item
 
-    named = sorted((item for item in have if key(item) in wanted), key=lambda item: wanted.index(key(item)))
-    return [named.pop(0) if key(item) in wanted else item for item in have]
+    named = sorted((item for item in items if key(item) in wanted), key=lambda item: wanted.index(key(item)))
+    return [named.pop(0) if key(item) in wanted else item for item in items]

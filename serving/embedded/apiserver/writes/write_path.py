@@ -44,8 +44,9 @@ class WriteRequest:
     now: str
     """RFC 3339, whole seconds."""
     uid: str = ""
+    """Of a new object; empty for other writes."""
     suffix: str = ""
-    """Five characters that generateName is completed with."""
+    """Five random characters that complete the generateName of a new object."""
 
 
 class WriteOutcome(NamedTuple):
@@ -157,6 +158,7 @@ def _applied_new(
 
 
 def _applied_over(kind: Kind, old: Object, config: Object, request: WriteRequest) -> Object:
+    # First the checks of `keep`: a stale resourceVersion or another uid is refused before other conflicts.
     object_meta.keep(kind, old["metadata"], config.get("metadata") or {})
     live = {**old, "metadata": _without_managed_fields(old["metadata"])}
     obj, entries = managed_fields.applied(
@@ -185,16 +187,17 @@ def _new_metadata(kind: Kind, meta: Object, namespace: str | None, request: Writ
 
 
 class _Body(NamedTuple):
-    """A body without nulls and unknown fields; shares what is unchanged with the body that was sent."""
+    """A body without nulls and unknown fields; unchanged parts are those of the body that was sent."""
 
     object: Object
     warnings: tuple[str, ...]
     """About unknown fields."""
     valid: bool
-    """Whether the body needed no pruning and has no wrong values; members may be missing."""
+    """Whether the body needed no pruning and has no wrong values; required members may be missing."""
 
 
 def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = None) -> _Body:
+    """Prune a body, and check its kind, its metadata and (by `field_validation`) its unknown fields."""
     if not isinstance(body, dict):
         raise status_errors.bad_request("the body of the request must be a JSON object")
     for field, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
@@ -203,7 +206,8 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
                 f"the {field} in the data ({body[field]}) does not match the expected {field} ({expected})"
             )
     schema, header = schemas.of(kind), {"apiVersion": kind.api_version, "kind": kind.kind}
-    # A member that a patch left alone is the old object's own, which was validated when it was written.
+    # A patched object shares the members that the patch did not touch with the old object, and the old object
+    # was validated when it was written.
     new = {key: value for key, value in body.items() if value is not old.get(key)} if old else body
     faults = validation.check(new, schema, "sent")
     if not faults:
@@ -235,25 +239,28 @@ def _in_scope(kind: Kind, old: Object, obj: Object, request: WriteRequest) -> Ob
         meta = dict(old["metadata"])
         if "managedFields" in obj["metadata"]:
             meta["managedFields"] = obj["metadata"]["managedFields"]
-        source, obj = obj, {**old, "metadata": meta}
-    elif kind.status and not (kind == kinds.NAMESPACE and "status" not in old):
-        source = old
+        status_source, obj = obj, {**old, "metadata": meta}
+    elif kind == kinds.NAMESPACE and "status" not in old:
+        return obj  # a namespace without a status takes that of the request
+    elif kind.status:
+        status_source = old
     else:
         return obj
     out = {key: value for key, value in obj.items() if key != "status"}
-    return {**out, "status": source["status"]} if "status" in source else out
+    return {**out, "status": status_source["status"]} if "status" in status_source else out
 
 
 def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> None:
-    """Fill in defaults, check every rule and count the generation; changes `obj` itself, nothing below it.
+    """Fill in defaults, check every rule and increment the generation.
 
-    An unchanged part has its defaults and was checked when it was written: only transition rules apply again.
+    Sets members of `obj`; the members themselves may be shared with the old object, and are not changed. An
+    unchanged member has its defaults and was checked when it was written: only transition rules apply again.
 
     Args:
         kind: of the object.
         obj: the object after the write.
         old: the object before it, or None.
-        valid: its values are known to be valid, though members may be missing.
+        valid: its values are known to be valid, though required members may be missing.
 
     Raises:
         errors.Invalid: names every broken rule.
@@ -261,24 +268,25 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
     schema = schemas.of(kind)
     unchanged = _unchanged(obj, old)
     changed = (obj.keys() | (old or {}).keys()) - unchanged - {"status"}
-    admits = bool(changed - admission.ignored_parts(kind))
-    # The defaults of a kind look into the object: its values must have the right types first.
+    runs_admission = bool(changed - admission.ignored_parts(kind))
+    # First the types of the values, as the kind's defaults read them. Defaults may add required members, so
+    # those are checked after the defaults only ("partial").
     broken = validation.causes(obj, schema, "partial", unchanged=unchanged) if changed and not valid else []
     if not broken:
-        sent = dict(obj)
+        before_defaults = dict(obj)
         obj |= defaults.fill(obj, schema, unchanged=unchanged)
-        if admits and admission.has_defaults(kind):
-            obj |= {key: schemas.clone(value) for key, value in obj.items()}
+        if runs_admission and admission.has_defaults(kind):
+            obj |= {key: schemas.clone(value) for key, value in obj.items()}  # `defaults` works in place
             admission.defaults(kind, obj)
         broken = validation.causes(obj, schema, unchanged=unchanged)
         if broken and changed:  # messages show values as they were sent, where these are at fault
-            broken = validation.causes(sent, schema, "partial", unchanged=unchanged) or broken
-    structural, meta = bool(broken), obj["metadata"]
+            broken = validation.causes(before_defaults, schema, "partial", unchanged=unchanged) or broken
+    fits_schema, meta = not broken, obj["metadata"]
     if "metadata" not in unchanged:
         broken = [*object_meta.check(kind, meta, old["metadata"] if old else None), *broken]
-    if not structural:
+    if fits_schema:
         broken += cel_rules.check(obj, old, schema)
-        broken += admission.check(kind, obj, old) if admits else ()
+        broken += admission.check(kind, obj, old) if runs_admission else ()
     if broken:
         raise status_errors.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
     if old is not None and kind in object_meta.GENERATIONS and _desired(obj) != _desired(old):
@@ -286,7 +294,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
 
 
 def _unchanged(obj: Object, old: Object | None) -> frozenset[str]:
-    """Return the members that are exactly as they were; managedFields do not count."""
+    """Return the top-level members that are exactly as they were; managedFields do not count."""
     if old is None:
         return frozenset()
     same = {key for key, value in obj.items() if key in old and _is_same_json(old[key], value)}
@@ -301,6 +309,7 @@ def _is_same_json(old: Any, new: Any) -> bool:
 
 
 def _desired(obj: Object) -> Object:
+    """Return the part of an object whose changes the generation counts."""
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
@@ -331,5 +340,6 @@ def _check_scale(kind: Kind, old: Object, body: Object) -> None:
 
 
 def _scale_configuration(kind: Kind, name: str, body: Object) -> Object:
+    """Return the apply configuration of the object for one of its Scale."""
     spec = {"spec": {"replicas": body["spec"]["replicas"]}} if "replicas" in (body.get("spec") or {}) else {}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **spec}

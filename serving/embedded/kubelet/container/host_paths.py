@@ -12,6 +12,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from serving import errors
 from serving.embedded.pod_spec.volume_mounts import within
@@ -43,7 +44,7 @@ class HostPaths:
 
         Args:
             text: the normalised path.
-            kind: the volume's type.
+            kind: the volume's type: `DirectoryOrCreate`, `Directory`, `File`, or empty for any file.
             namespace: the Pod's namespace.
             user: the Pod's user; None for the agent's.
 
@@ -63,23 +64,21 @@ class HostPaths:
                 self._make(text, real, namespace, user)
             except OSError as error:
                 raise _refusal(text, f"cannot be made at {real}: {error.strerror}") from error
-        path = Path(real)
-        if not {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir()):
+        if not _is_of_kind(Path(real), kind):
             raise _refusal(text, f"is no {kind or 'file'}")
         return real
 
     def _make(self, text: str, real: str, namespace: str, user: int | None) -> None:
         """Make the directory `real` if it is missing; else hand it on from a Pod without processes."""
         with contextlib.ExitStack() as opened:
-            nearest, missing = _nearest(real, opened)
+            nearest, path, missing = _nearest(real, opened)
             if not missing:
                 self._inherit(nearest, namespace, user)
                 return
-            parent = "/" + "/".join(real.split("/")[1 : -len(missing)])
-            if user is not None and not self._may_make(nearest, parent, user):
+            if user is not None and not self._may_make(nearest, path, user):
                 raise _refusal(
                     text,
-                    f"the Pod's user {user} may not write in {parent}, so nothing is made there: make the "
+                    f"the Pod's user {user} may not write in {path}, so nothing is made there: make the "
                     f"directory, or add one above it to node.host_path_roots ({', '.join(self.roots)})",
                 )
             if user is None:
@@ -94,35 +93,48 @@ class HostPaths:
                 _remove_all(temporary, nearest)
                 if error.errno != errno.EINVAL:
                     raise
+                # The file system has no renames that replace nothing: make the directories at their path.
                 _give(_make_all(text, missing, nearest, opened), namespace, user)
             except errors.Temporary:
                 _remove_all(temporary, nearest)
                 raise
 
-    def _may_make(self, parent_fd: int, parent: str, user: int) -> bool:
-        if any(within(parent, os.path.realpath(root)) for root in self.roots):
+    def _may_make(self, parent: int, path: str, user: int) -> bool:
+        """Whether a directory may be made for a Pod's user in an open directory, which lies at `path`."""
+        if any(within(path, os.path.realpath(root)) for root in self.roots):
             return True
-        status = os.fstat(parent_fd)
+        status = os.fstat(parent)
         if status.st_uid == user:
             return bool(status.st_mode & stat.S_IWUSR)
+        # The only group of a Pod's user has the number of the user.
         return bool(status.st_mode & (stat.S_IWGRP if status.st_gid == user else stat.S_IWOTH))
 
     def _inherit(self, directory: int, namespace: str, user: int | None) -> None:
-        """Give a Pod the directory of a Pod of its namespace that has no process: of a Job's last attempt."""
+        """Give a Pod an existing directory of another Pod of its namespace, whose user has no process.
+
+        So a Job's next attempt can write where its last attempt did.
+        """
         owner = os.fstat(directory).st_uid
         if self.user_ids is None or user is None or owner == user or owner not in self.user_ids:
             return
         if _namespace_of(directory) != namespace or owner in user_ids.in_use():
             return
-        for _, _, files, fd in os.fwalk(".", dir_fd=directory):
+        for _, _, files, inner in os.fwalk(".", dir_fd=directory):
             for name in files:
                 with contextlib.suppress(FileNotFoundError):
-                    file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                    file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inner)
                     try:
                         _change_owner(file, owner, user)
                     finally:
                         os.close(file)
-            _change_owner(fd, owner, user)
+            _change_owner(inner, owner, user)
+
+
+def _is_of_kind(path: Path, kind: str) -> bool:
+    """Whether the file at `path` exists, and is of the volume's type."""
+    if not kind:
+        return path.exists()
+    return path.is_file() if kind == "File" else path.is_dir()
 
 
 def _make_all(text: str, names: Sequence[str], parent: int, opened: contextlib.ExitStack) -> int:
@@ -138,7 +150,7 @@ def _make_all(text: str, names: Sequence[str], parent: int, opened: contextlib.E
 
 def _give(directory: int, namespace: str, user: int) -> None:
     """Give a new directory to a Pod's user, and remember the Pod's namespace."""
-    # A file system without trusted attributes hands no directory on.
+    # On a file system without trusted attributes, `_inherit` gives the directory to no later Pod.
     with contextlib.suppress(OSError):
         os.setxattr(directory, _NAMESPACE, namespace.encode())
     os.fchown(directory, user, user)
@@ -157,19 +169,30 @@ def _remove(name: str, parent: int) -> None:
         os.rmdir(name, dir_fd=parent)
 
 
-def _nearest(path: str, opened: contextlib.ExitStack) -> tuple[int, list[str]]:
-    """Open the deepest existing directory of a path without links; return it and the missing names."""
+class _Nearest(NamedTuple):
+    """The deepest existing directory of a path."""
+
+    directory: int
+    """Its O_PATH descriptor."""
+    path: str
+    missing: list[str]
+    """The names below it that do not exist, outer before inner."""
+
+
+def _nearest(path: str, opened: contextlib.ExitStack) -> _Nearest:
+    """Open the deepest existing directory of an absolute path without links."""
     directory = _opened(os.open("/", _WALK), opened)
     names = [name for name in path.split("/") if name]
     for index, name in enumerate(names):
         try:
             directory = _opened(os.open(name, _WALK, dir_fd=directory), opened)
         except FileNotFoundError:
-            return directory, names[index:]
-    return directory, []
+            return _Nearest(directory, "/" + "/".join(names[:index]), names[index:])
+    return _Nearest(directory, path, [])
 
 
 def _opened(fd: int, opened: contextlib.ExitStack) -> int:
+    """Return the descriptor, which `opened` closes at its end."""
     opened.callback(os.close, fd)
     return fd
 

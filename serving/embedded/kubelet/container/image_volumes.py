@@ -10,6 +10,7 @@ import base64
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from serving import clock, errors
 from serving.embedded.pod_spec import volume_mounts
@@ -23,7 +24,7 @@ from serving.settings import RegistrySettings
 
 log = logging.getLogger(__name__)
 
-OWNER = "pod/"
+OWNER_PREFIX = "pod/"
 """Prefix of the pin owners that are Pods; the Pod's uid follows."""
 DOCKER_CONFIG_KEY = ".dockerconfigjson"
 """Key of a Secret of type kubernetes.io/dockerconfigjson."""
@@ -31,12 +32,22 @@ DOCKER_CONFIG_KEY = ".dockerconfigjson"
 
 @dataclass(frozen=True)
 class MountedImage:
-    """A sealed tree, and the seconds of its fetch and of its verification."""
+    """An image whose tree may be mounted."""
 
     digest: str
     path: str
+    """Of its sealed tree."""
     fetch: float
+    """Seconds of its fetch; 0 where the store had the image."""
     verify: float
+    """Seconds of pinning it and of verifying its seal."""
+
+
+class _MissingImage(NamedTuple):
+    """An image that the store does not have, or not for this Pod, and that has to be fetched."""
+
+    origin: str | None = None
+    """The registry reference that it was once fetched from, where that is known."""
 
 
 class ImageVolumes:
@@ -58,7 +69,7 @@ class ImageVolumes:
         reference = volume["image"]["reference"]
         digest = volume_mounts.digest_of(reference)
         assert digest is not None  # by `volume_mounts.volume_refusals`
-        owner = OWNER + pod["metadata"]["uid"]
+        owner = OWNER_PREFIX + pod["metadata"]["uid"]
         begun = clock.monotonic()
         try:
             missing = await asyncio.to_thread(self._take_own, pod, reference, digest, owner)
@@ -66,9 +77,9 @@ class ImageVolumes:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         checked = clock.monotonic()
         if missing is None:
-            return MountedImage(digest, str(self._store.tree(digest)), 0.0, checked - begun)
-        source = missing or ("" if volume_mounts.is_local(reference) else reference)
-        if not source:
+            return MountedImage(digest, str(self._store.tree(digest)), fetch=0.0, verify=checked - begun)
+        source = missing.origin or (None if volume_mounts.is_local(reference) else reference)
+        if source is None:
             message = f"{reference}: not in this machine's model store ({LOCAL_REGISTRY})"
             raise errors.Temporary("ErrImagePull", message)
         if volume["image"].get("pullPolicy") == "Never":
@@ -84,13 +95,14 @@ class ImageVolumes:
         return MountedImage(
             digest,
             str(self._store.tree(digest)),
-            fetched - checked,
-            clock.monotonic() - fetched + checked - begun,
+            fetch=fetched - checked,
+            verify=(checked - begun) + (clock.monotonic() - fetched),
         )
 
-    def _take_own(self, pod: Object, reference: str, digest: str, owner: str) -> str | None:
-        """Take an image that the Pod's namespace has built, or that came from a registry; else as a missing
-        one.
+    def _take_own(self, pod: Object, reference: str, digest: str, owner: str) -> _MissingImage | None:
+        """Take an image that the Pod's namespace has built, or that came from a registry.
+
+        Any other image is missing for this Pod, even if the store has it.
 
         Raises:
             errors.Permanent: as `_take`.
@@ -98,13 +110,13 @@ class ImageVolumes:
         if volume_mounts.is_local(reference):
             prefix = f"{LOCAL_REGISTRY}/{pod['metadata']['namespace']}/"
             if not any(name.startswith(prefix) for name in self._store.repositories(digest)):
-                return ""
+                return _MissingImage()
         elif self._store.origin(digest) is None:
-            return ""
+            return _MissingImage()
         return self._take(digest, owner)
 
-    def _take(self, digest: str, owner: str) -> str | None:
-        """Pin and verify an image; return None if it is valid, else its source (empty: unknown).
+    def _take(self, digest: str, owner: str) -> _MissingImage | None:
+        """Pin and verify an image; return None if it is valid.
 
         Raises:
             errors.Permanent: the image is damaged, and cannot be fetched again.
@@ -115,14 +127,16 @@ class ImageVolumes:
             self._store.verify(digest)
         except errors.Permanent as error:
             if error.reason == "ImageMissing":
-                return self._store.origin(digest) or ""
+                return _MissingImage(self._store.origin(digest))
             if error.reason != "SealBroken":
                 raise
             log.warning("%s: %s; it is repaired, or fetched again", digest, error)
-            return self._store.repair(digest)
+            origin = self._store.repair(digest)
+            return None if origin is None else _MissingImage(origin)
         return None
 
     async def _fetch(self, pod: Object, digest: str, source: str) -> None:
+        """Pull an image into the store, or wait for a pull of it from the same reference."""
         credentials = await self._credentials(pod)
         key = (source, digest)
         task = self._fetching.get(key)
@@ -160,13 +174,17 @@ class ImageVolumes:
 
     async def release(self, uid: str) -> None:
         """Remove all pins of a Pod."""
-        await asyncio.to_thread(self._release, [OWNER + uid])
+        await asyncio.to_thread(self._release, [OWNER_PREFIX + uid])
 
     async def release_others(self, known: Callable[[], Collection[str]]) -> None:
-        """Remove the pins of Pods whose uids are not in `known()`, called after the pins are listed."""
+        """Remove the pins of Pods whose uids are not in `known()`.
+
+        `known` is called after the pins are listed, so that a Pod that pins meanwhile keeps its pins.
+        """
         owners = await asyncio.to_thread(self._store.owners)
-        kept = {OWNER + uid for uid in known()}
-        await asyncio.to_thread(self._release, [owner for owner in owners - kept if owner.startswith(OWNER)])
+        kept = {OWNER_PREFIX + uid for uid in known()}
+        released = [owner for owner in owners - kept if owner.startswith(OWNER_PREFIX)]
+        await asyncio.to_thread(self._release, released)
 
     def _release(self, owners: Sequence[str]) -> None:
         for digest in self._store.images() if owners else ():

@@ -58,7 +58,7 @@ class Launch:
     container: Object
     run: RunDirectory
     specification: dict[str, Any]
-    """The specification for the shim, without the cgroups and the nonce."""
+    """The specification for the shim (see `prepare`), to which `_complete` adds the cgroups and the nonce."""
     socket: Path | None = None
     """The Unix socket on which the container listens, if it is passed one."""
     fetch: float = 0.0
@@ -114,12 +114,12 @@ async def prepare(
         "cwd": container.get("workingDir") or "/tmp",  # noqa: S108 private to the container
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
-        "cores": sorted(cpuset.requested(meta) or ()),
+        "cores": sorted(cpuset.requested(meta) or ()),  # numbers of the cores; empty: all
         "oom_score": oom_score_adjustment(pod["spec"], container, this_machine().memory),
-        "user": identity.user,
-        "filter": node.system_calls.program.hex(),
+        "user": identity.user,  # user and group id; None: the agent's, without isolation
+        "filter": node.system_calls.program.hex(),  # BPF program
         "view": _isolated_files(node, run, mounts) if node.isolation else None,
-        "listeners": 0 if socket_path is None else 1,
+        "listeners": 0 if socket_path is None else 1,  # number of passed sockets
         "binding": _binding(node, pod, container, identity),
     }
     fetch = sum(image.fetch for image in volumes_.images)
@@ -175,8 +175,8 @@ def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) 
     if not node.binds_ports or not ports:
         return None
     gateway_port = tcp_ports.gateway_port(pod["metadata"])
-    # The gateway marks its connections under the first two conditions: `router.gateway`.
-    is_closed = (
+    # The gateway marks its connections to replicas if the first two conditions hold (`router.gateway`).
+    accepts_only_gateway = (
         node.data_dir.is_of_up
         and sockets.can_mark()
         and port_binding.can_accept_only_marked(sockets.GATEWAY_MARK)
@@ -185,7 +185,7 @@ def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) 
         "address": identity.address,
         "user": identity.user,
         "ports": ports,
-        "gateway_port": gateway_port if is_closed else None,
+        "gateway_port": gateway_port if accepts_only_gateway else None,
         "mark": sockets.GATEWAY_MARK,
     }
 
@@ -228,14 +228,18 @@ async def await_imports(launch: Launch) -> None:
 
 
 def start(launch: Launch, **details: Any) -> Started:
-    """Record the run with these details, and start its shim. Blocks for milliseconds.
+    """Record the run, and start its shim. Blocks for milliseconds.
+
+    Args:
+        launch: from `prepare`.
+        details: further fields of the record, for `RunDirectory.read`: streak and restart_count.
 
     Raises:
         OSError: the disk or the process table is full.
     """
     run, node = launch.run, launch.node
-    request = _request_fork(launch)
-    nonce = run.begin(**details)  # while the zygote forks
+    request = _request_fork(launch)  # the zygote forks during the next lines
+    nonce = run.begin(**details)
     user = launch.specification["user"]
     if user is not None:
         os.chown(run.tmp, user, user)
@@ -249,7 +253,7 @@ def start(launch: Launch, **details: Any) -> Started:
             if request is not None:
                 return _start_forked(launch, request.result(), limits, nonce, listeners)
         except errors.Temporary as error:
-            remark = str(error)
+            remark = str(error)  # the container is executed instead
             if error.reason == "ZygoteStuck":
                 node.zygotes.check(launch.zygote)
         specification = _complete(launch, _create_cgroups(launch, limits), nonce, join=True)
@@ -308,7 +312,7 @@ def _start_forked(
     """
     try:
         own_limits = cgroup_limits.without_inherited(limits, process.inherited)
-        if process.groups:
+        if process.groups:  # the process waits in cgroups of its own
             group = launch.node.cgroups.limit_spare(process.groups, own_limits)
             specification = _complete(launch, group, nonce, join=False)
         else:
@@ -325,12 +329,19 @@ def _create_cgroups(launch: Launch, limits: ContainerLimits) -> ContainerCgroups
 
 
 def _complete(launch: Launch, group: ContainerCgroups, nonce: str, *, join: bool) -> bytes:
-    """Return the specification for the shim; `join`: the container is not in its cgroups yet."""
-    details = {
+    """Return the specification for the shim, in JSON.
+
+    Args:
+        launch: from `prepare`.
+        group: the container's cgroups.
+        nonce: of the run's record; a shim with another nonce ends.
+        join: whether the container's process has yet to enter its cgroups.
+    """
+    added = {
         "cgroups": list(group.paths),
         "join": join,
         "kill": group.kill_file,
         "oom": group.oom_file,
         "nonce": nonce,
     }
-    return orjson.dumps({**launch.specification, **details})
+    return orjson.dumps({**launch.specification, **added})

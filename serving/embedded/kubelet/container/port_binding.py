@@ -2,7 +2,7 @@
 
 The node keeps each port bound for the Pod's user (`pod.reserved_ports`), so a server could bind it only with
 SO_REUSEPORT, which few set. The shim is notified of each bind(2) (`bind_notification`), sets the option and
-binds the socket. Standard library only, as `sandbox`.
+binds the socket. Imports little, as `sandbox`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,21 @@ if TYPE_CHECKING:
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """First bytes of an IPv6 address that is an IPv4 address (RFC 4291)."""
-# <asm-generic/socket.h>, <linux/bpf_common.h>
+# struct sockaddr_in, <netinet/in.h>: family (2 bytes), port (2), IPv4 address (4), padding (8)
+_IPV4_BYTES, _IPV4_ADDRESS = 16, slice(4, 8)
+# struct sockaddr_in6: family (2 bytes), port (2), flow (4), IPv6 address (16), scope (4, optional: ipv6(7))
+_IPV6_LEAST_BYTES, _IPV6_ADDRESS = 24, slice(8, 24)
+_ALL_OF_IPV4, _ALL_OF_IPV6 = bytes(4), bytes(16)
+# <asm-generic/socket.h>
 _SO_ATTACH_FILTER, _SO_LOCK_FILTER = 26, 44
+# <linux/bpf_common.h>: BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_INSTRUCTION = struct.Struct("=HBBI")
+"""struct sock_filter: code, jump if true, jump if false, operand."""
 _MARK_AT = 0xFFFFF000 + 20
 """SKF_AD_OFF + SKF_AD_MARK, bpf(4): the mark (SO_MARK) of the packet's sender."""
 _WHOLE_PACKET = 0xFFFFFFFF
+"""Result of a filter: the number of bytes of the packet that are kept; 0 drops it."""
 _TCP_CLOSE = 7
 """State of a socket that is neither connected nor listens: <net/tcp_states.h>, the first byte of tcp_info."""
 _PAUSE_SECONDS = 0.002
@@ -41,16 +50,17 @@ def requested_port(address: bytes, pod_address: str) -> int | None:
     """Return the port of a struct sockaddr if a socket bound to it would accept the Pod's connections.
 
     Args:
-        address: of family AF_INET or AF_INET6, maybe cut short.
+        address: of any family, and of any length, as the container's process passed it.
         pod_address: an IPv4 address.
     """
     family = int.from_bytes(address[:2], "little")
     port = int.from_bytes(address[2:4], "big")
     own = _socket.inet_aton(pod_address)
-    if family == _socket.AF_INET and len(address) >= 16:
-        return port if address[4:8] in (bytes(4), own) else None
-    if family == _socket.AF_INET6 and len(address) >= 24:
-        return port if address[8:24] in (bytes(16), _MAPPED + bytes(4), _MAPPED + own) else None
+    if family == _socket.AF_INET and len(address) >= _IPV4_BYTES:
+        return port if address[_IPV4_ADDRESS] in (_ALL_OF_IPV4, own) else None
+    if family == _socket.AF_INET6 and len(address) >= _IPV6_LEAST_BYTES:
+        accepting = (_ALL_OF_IPV6, _MAPPED + _ALL_OF_IPV4, _MAPPED + own)
+        return port if address[_IPV6_ADDRESS] in accepting else None
     return None
 
 
@@ -67,15 +77,15 @@ def can_accept_only_marked(mark: int) -> bool:
 
 
 class PortBinder:
-    """Answers the notifications of one container."""
+    """Answers the notifications of one container's calls of bind(2)."""
 
     def __init__(self, listener: int, spec: dict[str, Any]) -> None:
         """Answer the calls that `listener` receives.
 
         Args:
             listener: the descriptor of `bind_notification.install`.
-            spec: the `address` of the Pod, the container's `ports`, the Pod's `user`, and of `gateway_port`,
-                if not None, the `mark` of all packets that it accepts.
+            spec: from `launch._binding`: `address`, the Pod's IPv4 address; `ports`, of the container;
+                `user`, the Pod's user id; `gateway_port`, which accepts only packets with `mark`, or None.
         """
         self.listener = listener
         self._spec = spec
@@ -98,7 +108,7 @@ class PortBinder:
     def _bind(self, call: BindCall) -> int | None:
         """Bind the call's socket, if it is one for a port of the container.
 
-        Returns 0, the error number, or None if the kernel should execute the call.
+        Returns 0 for success, an error number, or None if the kernel should execute the call.
         """
         try:
             address = call.address()
@@ -114,20 +124,17 @@ class PortBinder:
             os.close(descriptor)
             return None  # not a socket
         try:
-            if not _can_listen(sock) or (_is_ipv6_only(sock) and address[8:24] != bytes(16)):
+            if not _can_listen(sock):
                 return None
             if _is_ipv6_only(sock):
-                # Where nobody reaches it, as the node keeps the port of all IPv6 addresses: servers that
-                # listen at all of IPv4 and of IPv6 by two sockets, as nginx, would end with an error.
-                unreachable.bind(sock, port)
-                return 0
+                return _bind_ipv6_only(sock, port, address[_IPV6_ADDRESS])
             return self._bind_socket(sock, port)
         finally:
             sock.close()
 
     def _bind_socket(self, sock: _socket.socket, port: int) -> int:
         address = self._spec["address"]
-        # Shared ports are for those who ask for them: else a second server would get half of the connections.
+        # As without a shim, a second listener needs SO_REUSEPORT: it gets half of the connections.
         is_shared = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT)
         if not is_shared and socket_diag.listener(address, port) == self._spec["user"]:
             return errno.EADDRINUSE
@@ -139,9 +146,9 @@ class PortBinder:
 
 
 def _can_listen(sock: _socket.socket) -> bool:
-    """Whether this is a TCP socket that could listen.
+    """Whether this is a TCP socket that could listen: it neither is connected nor listens.
 
-    A connected one could not; to close the shim's descriptor of it may take as long as its SO_LINGER.
+    A connected one could hold the shim up: close(2) of its last descriptor may block for its SO_LINGER.
     """
     if sock.family not in (_socket.AF_INET, _socket.AF_INET6) or sock.type != _socket.SOCK_STREAM:
         return False
@@ -154,15 +161,27 @@ def _is_ipv6_only(sock: _socket.socket) -> bool:
     )
 
 
+def _bind_ipv6_only(sock: _socket.socket, port: int, address: bytes) -> int | None:
+    """Bind a socket of all IPv6 addresses (`::`) where nobody can reach it; return as `PortBinder._bind`.
+
+    The node keeps the port of `::`. If the bind(2) failed, servers that listen at all of IPv4 and at all of
+    IPv6 by two sockets, such as nginx, would end with an error.
+    """
+    if address != _ALL_OF_IPV6:
+        return None
+    unreachable.bind(sock, port)
+    return 0
+
+
 def accept_only_marked(sock: _socket.socket, mark: int) -> None:
-    """Drop all packets without this mark, of the connections that the socket will accept, too, for ever."""
+    """Drop the packets without this mark that reach the socket or a connection that it accepts, for ever."""
     instructions = (
         (_LOAD, 0, 0, _MARK_AT),
-        (_IF_EQUAL, 0, 1, mark),
+        (_IF_EQUAL, 0, 1, mark),  # without the mark, skip one instruction
         (_RETURN, 0, 0, _WHOLE_PACKET),
         (_RETURN, 0, 0, 0),
     )
-    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *i) for i in instructions))
+    program = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*i) for i in instructions))
     filter_ = struct.pack("@HP", len(instructions), ctypes.addressof(program))  # struct sock_fprog
     sock.setsockopt(_socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
     sock.setsockopt(_socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)

@@ -2,8 +2,10 @@
 calls.
 
 Runs in the forked child of the shim, before exec (or before a zygote's child runs its program); the shim is
-the first process of the container's PID namespace. Standard library only. The specification has every mount;
-a step that fails raises OSError, and is never skipped.
+the first process of the container's PID namespace. The specification has every mount; a step that fails
+raises OSError, and is never skipped.
+
+Imports little (no pathlib), as every container shim imports it, and one runs beside each replica.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SPARE_PAGES = 16
-"""Beside those of the files, of which each has whole pages in a tmpfs."""
+"""Pages of a volume's tmpfs in reserve, beside those of its files; each file takes whole pages."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -42,17 +44,21 @@ def _path(fd: int) -> str:
 
 
 def _bind(fd: int, point: int, *, read_only: bool) -> None:
-    """Bind the file of an O_PATH descriptor of this mount namespace on an open file, and close the latter."""
+    """Bind-mount the open file `fd` on the open mount point `point`, and close `point`.
+
+    Both are O_PATH descriptors of this mount namespace.
+    """
     namespaces.mount(_path(fd), _path(point), None, MS_BIND | MS_REC)
     bound = _open_mount(point)
     _check_mount(os.path.samestat(os.fstat(bound), os.fstat(fd)), bound)
+    # The kernel ignores these flags in the first mount(2) of a bind mount: mount(2).
     flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
     namespaces.mount("none", _path(bound), None, flags)
     os.close(bound)
 
 
 def _mount_tmpfs(point: int, options: str = "mode=755,size=1m") -> int:
-    """Mount a tmpfs on an open directory, and close that; return a descriptor of the tmpfs."""
+    """Mount a tmpfs on an open directory, and close the directory; return a descriptor of the tmpfs."""
     device = os.fstat(point).st_dev
     namespaces.mount_tmpfs(_path(point), options)
     mounted = _open_mount(point)
@@ -62,8 +68,11 @@ def _mount_tmpfs(point: int, options: str = "mode=755,size=1m") -> int:
 
 
 def _open_mount(point: int) -> int:
-    """Open the root of the mount that was just made on an open file, and close that file."""
-    target = os.readlink(_path(point))  # noqa: PTH115 as below
+    """Open the root of the mount that was just made on an open file, and close that file.
+
+    The descriptor `point` is of the file below the mount, so the path is opened again.
+    """
+    target = os.readlink(_path(point))  # noqa: PTH115 imports little
     os.close(point)
     fd, missing = trusted_path.open_deepest(target)
     _check_mount(not missing, fd)
@@ -71,13 +80,17 @@ def _open_mount(point: int) -> int:
 
 
 def _check_mount(is_own: bool, fd: int) -> None:  # noqa: FBT001 a condition
+    """Raise OSError unless the opened mount is the one that was just made."""
     if not is_own:
-        path = os.readlink(_path(fd))  # noqa: PTH115 as below
+        path = os.readlink(_path(fd))  # noqa: PTH115 imports little
         raise OSError(errno.ESTALE, "a process of the Pod replaced the mount point of a volume", path)
 
 
 def _make(fd: int, missing: list[str], *, directory: bool) -> int:
-    """Make the missing components of a mount point in a directory, and close that; open the last one."""
+    """Make the missing components of a mount point in the open directory `fd`; return the open mount point.
+
+    Closes `fd`. `directory`: whether the last component is a directory, or else an empty file.
+    """
     for index, name in enumerate(missing):
         if directory or index < len(missing) - 1:
             os.mkdir(name, 0o755, dir_fd=fd)
@@ -90,7 +103,7 @@ def _make(fd: int, missing: list[str], *, directory: bool) -> int:
 
 
 def _copy_entries(fds: dict[str, int], target: int) -> None:
-    """Show the entries of a directory in the tmpfs that replaces it, an open directory."""
+    """Show the entries of a directory in the tmpfs `target` that replaces it, and close the entries."""
     for name, fd in fds.items():
         status = os.fstat(fd)
         if stat.S_ISLNK(status.st_mode):
@@ -104,8 +117,9 @@ def _copy_entries(fds: dict[str, int], target: int) -> None:
 
 
 def _entries(directory: int) -> dict[str, int]:
+    """Open the entries of an open directory; return their O_PATH descriptors by name."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    names = os.listdir(_path(directory))  # noqa: PTH208 as above
+    names = os.listdir(_path(directory))  # noqa: PTH208 imports little
     return {name: os.open(name, flags, dir_fd=directory) for name in names}
 
 
@@ -147,54 +161,63 @@ def _mount_point(target: str, writable: set[int], *, directory: bool) -> int:
 
 
 def _isolate_files(view: dict[str, Any], user: int) -> None:
-    """Build the container's private view of files and processes: see `launch._isolated_files`."""
+    """Build the container's private view of files and processes.
+
+    Args:
+        view: from `launch._isolated_files`: the directories of `cover` become empty, and `tmp` becomes /tmp;
+            then the directories of `keep` inside these have their content again, read-only; then those of
+            `hide` become empty; `mounts` are the volumes and other mounts, in order.
+        user: owner of the files of ConfigMaps and Secrets.
+    """
     mounts = view["mounts"]
     shares_memory = any(mount["target"] == namespaces.SHARED_MEMORY for mount in mounts)
     namespaces.unshare(namespaces.CLONE_NEWNS | (0 if shares_memory else namespaces.CLONE_NEWIPC))
     namespaces.make_mounts_private()
+    # All sources are opened before a cover, /tmp or a volume hides them.
     opened = {
         path: os.open(path, os.O_PATH | os.O_CLOEXEC)
         for path in {view["tmp"], *view["keep"], *(m["source"] for m in mounts if m["source"])}
     }
     for mount in mounts:
         if mount["is_resolved"]:
-            _check(opened[mount["source"]], mount["source"])
+            _check_path(opened[mount["source"]], mount["source"])
     tops = {"/" + mount["target"].split("/")[1] for mount in mounts}
-    writable: set[int] = set()
-    if not all(os.path.exists(top) for top in tops):  # noqa: PTH110 as above
+    writable: set[int] = set()  # as for `_mount_point`
+    if not all(os.path.exists(top) for top in tops):  # noqa: PTH110 imports little
         _new_root()
-        writable.add(os.stat("/").st_dev)  # noqa: PTH116 as above
-    covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 as above
+        writable.add(os.stat("/").st_dev)  # noqa: PTH116 imports little
+    covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 imports little
     for path in covered:
         if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone
             namespaces.mount_tmpfs(path)
-            writable.add(os.stat(path).st_dev)  # noqa: PTH116 as above
+            writable.add(os.stat(path).st_dev)  # noqa: PTH116 imports little
     _bind(opened[view["tmp"]], os.open("/tmp", os.O_PATH | os.O_CLOEXEC), read_only=False)  # noqa: S108 its own
     for path in view["keep"]:
         if any(path.startswith(cover + "/") for cover in [*covered, "/tmp"]):  # noqa: S108 as above
             point, missing = trusted_path.open_deepest(path)
             _bind(opened[path], _make(point, missing, directory=True), read_only=True)
     for path in view["hide"]:
-        if os.path.isdir(path):  # noqa: PTH112 as above
+        if os.path.isdir(path):  # noqa: PTH112 imports little
             namespaces.mount_tmpfs(path)
     if not shares_memory:
         namespaces.mount_own_shared_memory()
     namespaces.mount_own_terminals()
     for mount in mounts:
-        _volume(mount, opened, writable, user)
+        _mount_volume(mount, opened, writable, user)
     namespaces.mount_own_proc()  # last, as /proc/self/fd names the descriptors above
 
 
-def _check(fd: int, path: str) -> None:
+def _check_path(fd: int, path: str) -> None:
     """Raise OSError unless this file lies at `path`: a Pod may have put a link there since its check."""
-    opened = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 as above
+    opened = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 imports little
     if opened != path:
         raise OSError(
             errno.ESTALE, f"the hostPath was replaced after it was checked, and leads to {opened}", path
         )
 
 
-def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], user: int) -> None:
+def _mount_volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], user: int) -> None:
+    """Bind-mount a file or directory, or mount a read-only tmpfs with the files of a ConfigMap or Secret."""
     target = mount["target"]
     if mount["files"] is None:
         fd = opened[mount["source"]]
@@ -202,11 +225,12 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], u
         _bind(fd, point, read_only=mount["read_only"])
         return
     files = [(name, bytes.fromhex(content), mode) for name, content, mode in mount["files"]]
-    pages = _SPARE_PAGES + sum(-(-len(content) // _PAGE) for _, content, _ in files)
-    tmpfs = _mount_tmpfs(_mount_point(target, writable, directory=True), f"mode=755,size={pages * _PAGE}")
+    pages = _SPARE_PAGES + sum(-(-len(content) // _PAGE_BYTES) for _, content, _ in files)  # rounded up
+    point = _mount_point(target, writable, directory=True)
+    tmpfs = _mount_tmpfs(point, f"mode=755,size={pages * _PAGE_BYTES}")
     for name, content, mode in files:
         path = f"{_path(tmpfs)}/{name}"
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 imports little
         fd = os.open(path, _CREATE, 0o400)
         view = memoryview(content)
         while view:
@@ -219,22 +243,22 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], u
 
 
 def enter(spec: dict[str, Any]) -> None:
-    """Enter the sandbox of a specification, or raise OSError; the caller executes next."""
+    """Enter the sandbox of a specification, or raise OSError; then the caller executes the program."""
     os.umask(0o022)  # also for mount points, which another user enters
     if spec["join"]:
         _join(spec["cgroups"])
-    with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
+    with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 imports little
         file.write(str(spec["oom_score"]))
     if spec["user"] is not None:
         _isolate_files(spec["view"], spec["user"])
-    _drop(spec)
+    _drop_privileges(spec)
 
 
 def join(spec: dict[str, Any]) -> None:
-    """Enter the running container of `spec["pid"]`; the caller executes next.
+    """Enter the running container of `spec["pid"]`; then the caller executes the command.
 
     A process cannot change its PID namespace. So this function forks, and returns in the child; this process
-    ends with the child's exit status.
+    ends with the child's exit status, or 128 + the number of the signal that killed the child.
     """
     os.umask(0o022)
     _join(spec["cgroups"])
@@ -247,7 +271,7 @@ def join(spec: dict[str, Any]) -> None:
             os._exit(code if code >= 0 else 128 - code)
         namespaces.die_with(parent)
         os.close(parent)
-    _drop(spec)
+    _drop_privileges(spec)
 
 
 def move_to_new_cgroups(pid: int, name: str, parents: list[str]) -> list[str]:
@@ -258,8 +282,8 @@ def move_to_new_cgroups(pid: int, name: str, parents: list[str]) -> list[str]:
     groups = [f"{parent}/{name}" for parent in parents]
     try:
         for group in groups:
-            os.mkdir(group)  # noqa: PTH102 as above
-            with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 as above
+            os.mkdir(group)  # noqa: PTH102 imports little
+            with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 imports little
                 file.write(str(pid))
     except OSError:
         return []
@@ -268,11 +292,12 @@ def move_to_new_cgroups(pid: int, name: str, parents: list[str]) -> list[str]:
 
 def _join(groups: list[str]) -> None:
     for group in groups:
-        with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 as above
-            file.write("0")
+        with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 imports little
+            file.write("0")  # the writing process, cgroups(7)
 
 
-def _drop(spec: dict[str, Any]) -> None:
+def _drop_privileges(spec: dict[str, Any]) -> None:
+    """Limit this process to its cores, its user and the allowed system calls; it dies with its parent."""
     if spec["cores"]:
         os.sched_setaffinity(0, spec["cores"])
     if spec["user"] is not None:

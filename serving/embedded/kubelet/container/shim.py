@@ -42,15 +42,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-CHUNK = 65536
+CHUNK_BYTES = 65536
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Blocked in the shim; one that is sent to the container before its exec stays pending."""
 REMOVE_TRIES = 100
-"""A hundredth of a second each, until the kernel has noticed the end of a cgroup's last process."""
+"""Attempts, `REMOVE_SECONDS` apart: the kernel may notice the end of a cgroup's last process late."""
+REMOVE_SECONDS = 0.01
+KILL_SECONDS = 0.005
+"""Between checks for processes that a SIGKILL has not ended yet."""
 FULL_DISK_SECONDS = 1.0
 """Between attempts to record the end on a full disk."""
 START_ERROR = 128
 """Exit code of a command that could not be started, as containerd's StartError."""
+OOM_SCORE = "-900"
+"""oom_score_adj of the shim: the kernel kills almost any other process first (-1000: never the shim)."""
 
 
 def write_record(directory: str, name: str, content: dict[str, Any], *, synced: bool = False) -> None:
@@ -115,8 +120,13 @@ class PendingProcess:
 
     It can be forked before its run is known, and gets its specification only after its identity has been
     recorded. In the container's own process `pid` is 0, `spec` is set, and the constructor returns after
-    `run_program` has returned. In the shim, `pid` is the process's id in the shim's PID namespace, and
-    `machine_pid` its id on the machine.
+    `run_program` has returned. In the shim, `pid` is the process's id in the shim's PID namespace,
+    `machine_pid` its id on the machine, and these are descriptors:
+
+    output         reads the container's stdout and stderr
+    start_error    reads the reason why the program could not start; ends when the program starts
+    spec_writer    sends the specification, then receives the descriptor of the notifications of bind(2)
+    wakeup         readable after a SIGCHLD
     """
 
     def __init__(self, run_program: Callable[[dict[str, Any]], None]) -> None:
@@ -126,7 +136,7 @@ class PendingProcess:
         spec_reader, self.spec_writer = descriptors.pair()
         self.wakeup, wake = os.pipe()
         os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler, no byte is written to `wake`
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.spec: dict[str, Any] = {}
         pid_reader, pid_writer = os.pipe()
@@ -135,24 +145,28 @@ class PendingProcess:
             os.write(pid_writer, str(namespaces.machine_pid()).encode())
             os.close(pid_writer)
             os.close(self.spec_writer)
-            self._wait(spec_reader, output, start_error, run_program)
+            self._run(spec_reader, output, start_error, run_program)
             return
         for fd in (output, start_error, spec_reader, pid_writer):
             os.close(fd)
         self.machine_pid = int(os.read(pid_reader, 32))
         os.close(pid_reader)
 
-    def _wait(
+    def _run(
         self, spec_reader: int, output: int, start_error: int, run_program: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Enter the sandbox and run the program, or write the failure to `start_error`."""
+        """Wait for the specification, enter the sandbox and run the program.
+
+        Only `run_program` may return here; a failure is written to `start_error` and ends the process.
+        """
         devnull = os.open(os.devnull, os.O_RDWR)
         for source, target in ((devnull, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         raw, passed = descriptors.receive(spec_reader)
-        if not raw:
+        if not raw:  # the shim has ended without a run
             os._exit(0)
         self.spec = json.loads(raw)
+        # Its number may be one of those that the passed sockets get.
         shim = fcntl.fcntl(
             spec_reader, fcntl.F_DUPFD_CLOEXEC, descriptors.FIRST_PASSED + descriptors.MOST_PASSED
         )
@@ -225,8 +239,8 @@ def kill_all(kill_file: str | None, groups: list[str]) -> bool:
     return True
 
 
-def _reap(main: int) -> int | None:
-    """Reap ended children; return the main process's wait status if it is among them."""
+def _reap(main: int | None) -> int | None:
+    """Reap ended children; return the wait status of the main process if it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -251,7 +265,7 @@ def _copy_output(main: int, output: int, wakeup: int, log: ContainerLog, binder:
                 if not event & select.POLLIN or not binder.answer():
                     poll.unregister(fd)
                 continue
-            data = os.read(fd, CHUNK)
+            data = os.read(fd, CHUNK_BYTES)
             if fd == wakeup:
                 status = _reap(main)
                 if status is not None:
@@ -265,19 +279,21 @@ def _copy_output(main: int, output: int, wakeup: int, log: ContainerLog, binder:
 def _finish(spec: dict[str, Any], output: int, log: ContainerLog) -> None:
     """Kill the remaining processes, then log their last output."""
     while kill_all(spec["kill"], spec["cgroups"]):
-        _reap(-1)
-        select.select([], [], [], 0.005)
+        _reap(None)
+        select.select([], [], [], KILL_SECONDS)
     os.set_blocking(output, False)
     with contextlib.suppress(BlockingIOError):
-        while data := os.read(output, CHUNK):
+        while data := os.read(output, CHUNK_BYTES):
             log.write(data)
 
 
-def _recorded(pid: int) -> list[int]:
+def _identity(pid: int) -> list[int]:
+    """Return the id and the start time (clock ticks since boot) of a process, for its record."""
     return [pid, procfs.start_time(pid)]
 
 
 def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listeners: list[int]) -> None:
+    """As `supervise`, once this shim has the run."""
     directory = spec["directory"]
     log = ContainerLog(spec["log"], spec["log_bytes"])
     oom_kills_before = oom_kills(spec["oom"])
@@ -286,12 +302,12 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
         "started.json",
         {
             "boot_id": procfs.boot_id(),
-            "recorder": _recorded(namespaces.machine_pid()),
-            "process": _recorded(process.machine_pid),
+            "recorder": _identity(namespaces.machine_pid()),
+            "process": _identity(process.machine_pid),
             "cgroups": spec["cgroups"],
         },
     )
-    os.close(agent)
+    os.close(agent)  # the agent learns that the start is recorded
     with contextlib.suppress(OSError):
         descriptors.send(process.spec_writer, json.dumps(spec).encode(), listeners)
     binder = _port_binder(process.spec_writer, spec["binding"])
@@ -309,7 +325,7 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
     }
     while not _has_written_exit(directory, content):
         select.select([], [], [], FULL_DISK_SECONDS)
-    if not spec["join"]:
+    if not spec["join"]:  # the cgroups of a spare process are its own
         _remove_cgroups(spec["cgroups"])
 
 
@@ -332,7 +348,7 @@ def _remove_cgroups(groups: list[str]) -> None:
                 os.rmdir(group)
             if not os.path.exists(group):
                 break
-            select.select([], [], [], 0.01)
+            select.select([], [], [], REMOVE_SECONDS)
 
 
 def main() -> None:
@@ -351,7 +367,7 @@ def block_stop_signals() -> None:
 
 
 def supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listeners: list[int]) -> None:
-    """Run one container to its end. Return at once if another shim or a verdict was first.
+    """Run one container to its end. Return at once if another shim has the run, or the agent has given it up.
 
     Args:
         spec: the specification that `launch.start` sends.
@@ -370,7 +386,7 @@ def supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listene
     os.chdir("/")
     namespaces.prctl(namespaces.PR_SET_CHILD_SUBREAPER, 1)  # the parent of orphans, so that none escapes
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("-900")
+        file.write(OOM_SCORE)
     _supervise(spec, process, agent, listeners)
 
 

@@ -12,6 +12,7 @@ from serving import errors
 from serving.embedded.apiserver.storage.history import (
     ChangeHistory,
     Event,
+    LogEntry,
     ObjectChange,
     ObjectKey,
     ObjectVersion,
@@ -89,7 +90,7 @@ class Writers(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         kept = self.log[-self.limit :]
-        stored = [(c.version, c.kind, c.key, c.before) for c in reversed(kept)]
+        stored = [LogEntry(c.version, c.kind, c.key, c.before) for c in reversed(kept)]
         changes = list(rebuild(stored, self.objects))
         assert [(c.version, c.after) for c in reversed(changes)] == [(c.version, c.after) for c in kept]
         history = ChangeHistory(self.limit, changes[-1].version - 1 if changes else 1000)
