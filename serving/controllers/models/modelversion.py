@@ -29,6 +29,7 @@ from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.policy import Examination
 from serving.resources import kinds
+from serving.resources.conditions import StatusReason
 from serving.resources.model import Phase
 from serving.settings import Settings
 
@@ -277,10 +278,10 @@ class ModelVersionController:
         """
         policies = await self._policies.current(version["metadata"]["namespace"])
         examination = self._examinations.get(Key.of(version))
-        phase, (reason, message) = planner.judge(policies, described, examination)
+        phase, reason = planner.judge(policies, described, examination)
         if phase == "Ready":
             await self._retention.warm(described["digest"])
-        await self._report(version, phase, reason, message, described)
+        await self._report(version, phase, reason.reason, reason.message, described)
 
     async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
         if self._is_gone_or_deleting(version):
@@ -366,7 +367,8 @@ class ModelVersionController:
         now = clock.rfc3339(clock.now())
         old = version.get("status") or {}
         failed = int(old.get("attempts", 0)) if attempts is None else attempts
-        status = planner.status(version, phase, (reason, message), now, built, attempts=failed)
+        why = StatusReason(reason, message)
+        status = planner.status(version, phase, why, now, built, attempts=failed)
         if all(old.get(key) == value for key, value in status.items()):  # the API has added defaults
             return version
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
