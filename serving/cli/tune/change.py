@@ -102,7 +102,7 @@ def _changes(measured: Object, current: Object, tuned_target: TunedTarget) -> li
     Slipway: it is the installation's, unless the target's own template has one.
     """
     changed = [path for path in _differing(measured, current) if not _OF_THE_CLUSTER.fullmatch(path)]
-    if not revision.has_own_server(tuned_target.framework, tuned_target.engine):
+    if not revision.is_runtime(tuned_target.framework, tuned_target.engine):
         return changed
     template = tuned_target.predictor.template
     target = {path for path, _ in _leaves(template.model_dump(by_alias=True))} if template else set()

@@ -30,6 +30,7 @@ from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.policy import Examination
 from serving.resources import kinds
+from serving.resources.conditions import StatusReason
 from serving.resources.model import Phase
 from serving.settings import Settings
 
@@ -295,10 +296,10 @@ class ModelVersionController:
         """
         policies = await self._policies.current(version["metadata"]["namespace"])
         examination = self._examinations.get(Key.of(version))
-        phase, (reason, message) = planner.judge(policies, image_status, examination)
+        phase, reason = planner.judge(policies, image_status, examination)
         if phase == "Ready":  # before the report, upon which replicas start and read the image
             await self._retention.warm(image_status["digest"])
-        await self._report(version, phase, reason, message, image_status)
+        await self._report(version, phase, reason.reason, reason.message, image_status)
 
     async def _report_failure(self, version: Object, error: errors.Temporary) -> Result | None:
         """Count a failed attempt in the status; return the delay of the next one, None after the last."""
@@ -396,7 +397,8 @@ class ModelVersionController:
         now = clock.rfc3339(clock.now())
         old = version.get("status") or {}
         failed = int(old.get("attempts", 0)) if attempts is None else attempts
-        status = planner.status(version, phase, (reason, message), now, image_status, attempts=failed)
+        why = StatusReason(reason, message)
+        status = planner.status(version, phase, why, now, image_status, attempts=failed)
         # Not `old == status`, as the API has added defaults to the stored status.
         if all(old.get(key) == value for key, value in status.items()):
             return version

@@ -9,9 +9,10 @@ from serving.planning.gpu.share import GIB, GpuShare, RenderedShare, round_up
 MEMORY = "aliyun.com/gpu-mem"
 CORES = "aliyun.com/gpu-core.percentage"
 LABEL = "ack.node.gpu.schedule"
-"""Label of a node: `core_mem` enforces both limits, `cgpu` memory only; others (`share`) only count."""
+"""Label of a node that shares its GPUs. With `core_mem` the node enforces both limits, with `cgpu` that of
+the memory, and with other values, such as `share`, none."""
 STEP = 5
-"""Percent of the cores."""
+"""Smallest step of the cores, in percent."""
 
 
 def render(requested: GpuShare) -> RenderedShare:

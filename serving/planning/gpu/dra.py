@@ -8,11 +8,13 @@ from typing import Any
 from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, round_up
 
 REQUEST = "gpu"
+"""Name of the request within the claim."""
 CLASS = "gpu.nvidia.com"
+"""Name of the DeviceClass, and of its driver."""
 
 
 def render(requested: GpuShare) -> RenderedShare:
-    """Return the share as a claim: percentages unchanged, memory in whole MiB."""
+    """Return the share as the spec of a ResourceClaimTemplate: percentages unchanged, memory in whole MiB."""
     memory = None if requested.memory is None else round_up(requested.memory, MIB)
     limits: dict[str, Any] = {}
     if requested.cores is not None:
@@ -28,6 +30,7 @@ def render(requested: GpuShare) -> RenderedShare:
         "requests": [{"name": REQUEST, "exactly": {"deviceClassName": CLASS}}],
         "config": [{"requests": [REQUEST], "opaque": {"driver": CLASS, "parameters": config}}],
     }
+    # A ResourceClaimTemplate's spec has the spec of its claims.
     return RenderedShare(
         GpuShare(memory, requested.cores),
         claim={"spec": {"devices": devices}},

@@ -7,6 +7,7 @@ from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, round_up
 from serving.resources import names
 
 POLICY = "GPU_CORE_UTILIZATION_POLICY"
+"""Environment variable of the container."""
 
 
 def render(requested: GpuShare) -> RenderedShare:

@@ -40,16 +40,25 @@ def render(gpu: Gpu) -> RenderedShare:
 
 @dataclass(frozen=True)
 class SharedPod:
-    """A Pod template and one of its containers, with a share of a GPU."""
+    """A Pod template and one of its containers, with a share of a GPU.
+
+    A claim is not in the template yet. The caller adds it later (`with_claim`), as the ResourceClaimTemplate
+    has the name of the revision, which has the hash of the template.
+    """
 
     template: Object
     container: Object
+    """The container with the share, which the caller adds to the template."""
     share: RenderedShare
-    """What was added, except for the claim: see `with_claim`."""
 
 
 def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
     """Return a Pod template and one of its containers with the share.
+
+    Args:
+        template: with annotations, and without the container.
+        container: of the template.
+        gpu: the requested share.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`.
@@ -75,9 +84,14 @@ def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
 
 
 def refuse_override(share: RenderedShare, container: Object, path: str) -> None:
-    """Refuse a user's container, to be merged into the one with the share, that changes a limit of the share.
+    """Refuse a container of a predictor's template that would override a value of the share.
 
     The Pod's annotation would report a share that nothing enforces.
+
+    Args:
+        share: the rendered share.
+        container: the container of the user's template, which is merged over the one with the share.
+        path: of the container in the Inference, for the message.
 
     Raises:
         errors.Permanent: `TemplateInvalid`, with the field below `path`.
@@ -86,15 +100,15 @@ def refuse_override(share: RenderedShare, container: Object, path: str) -> None:
         name = entry.get("name")
         if name in share.env and entry != {"name": name, "value": share.env[name]}:
             value = entry.get("value", "a reference")
-            raise _overrides(f"{path}.env[name={name!r}]", share.env[name], value)
+            raise _override_error(f"{path}.env[name={name!r}]", share.env[name], value)
     resources = container.get("resources") or {}
     for field in ("requests", "limits"):
         for name, amount in (resources.get(field) or {}).items():
             if name in share.limits and str(amount) != share.limits[name]:
-                raise _overrides(f"{path}.resources.{field}[{name!r}]", share.limits[name], amount)
+                raise _override_error(f"{path}.resources.{field}[{name!r}]", share.limits[name], amount)
 
 
-def _overrides(field: str, granted: str, value: object) -> errors.Permanent:
+def _override_error(field: str, granted: str, value: object) -> errors.Permanent:
     return errors.Permanent(
         "TemplateInvalid", f"{field}: must be {granted!r}, as resources.gpu sets it, got {value!r}"
     )
@@ -128,6 +142,7 @@ def _bytes(memory: str) -> int:
 
 
 def _annotation(gpu: Gpu, rendered: RenderedShare) -> str:
+    """Return the value of `names.GPU_ANNOTATION`, as JSON."""
     requested = _requested(gpu)
     body = {
         "mechanism": gpu.mechanism,

@@ -29,8 +29,9 @@ class Arm:
     desired: Revision | None
     """The revision of the spec; None if its ModelVersion is not ready or it cannot be rendered."""
     serving: str
-    """The proven backend; empty until there is one."""
+    """Name of the proven revision that gets the arm's traffic; empty until there is one."""
     model_problem: StatusReason | None = None
+    """Why the ModelVersion of the spec cannot be served."""
     rollout_problem: StatusReason | None = None
     """Why `desired` does not serve yet."""
     initial_replicas: int = 1
@@ -50,13 +51,17 @@ class Arm:
         return not self.serving and problem is not None and problem.reason == MODEL_VERSION_BLOCKED
 
     @property
-    def is_probed(self) -> bool:
-        """Whether only successful probes are missing until the candidate serves."""
+    def waits_for_probes(self) -> bool:
+        """Whether the candidate lacks only successful probes before it serves."""
         return self.rollout_problem is not None and self.rollout_problem.reason in ("Probing", "ProbeFailed")
 
     def once_routed(self, *, is_accepted: bool) -> "Arm":
-        """Return the arm once the Route is written: probes wait until the gateways have accepted it."""
-        if is_accepted or not self.is_probed or self.desired is None:
+        """Return the arm as of after the plan's write of the Route.
+
+        If that changed the Route, so that it is not `is_accepted` by the gateways, the candidate no longer
+        waits for probes but for the Route.
+        """
+        if is_accepted or not self.waits_for_probes or self.desired is None:
             return self
         return replace(self, rollout_problem=_route_not_accepted(self.desired.name))
 
@@ -95,10 +100,10 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
 def _desired(
     state: InferenceState, framework: str, predictor: Predictor, version: Object, serving: str
 ) -> Revision:
-    """Return the revision of the spec, with the source of the model's files that the cluster shows.
+    """Return the revision of the spec, with the source of the model's files for new revisions.
 
-    A revision that serves keeps its source, so that an upgrade of nodes replaces no replica; so does one with
-    a copy that is being proven, as a copy works on every node.
+    Unless the configuration sets the source, a serving revision keeps its own, so that an upgrade of nodes
+    replaces no replica. A candidate with a copy keeps the copy, as it works on every node.
 
     Raises:
         errors.Permanent: as `render`.
@@ -125,10 +130,10 @@ def _desired(
 
 
 def _initial_replicas(auto_scale: AutoScale, serving: RevisionReplicas | None) -> int:
-    """Return as many replicas as the revision that is replaced has, within its limits.
+    """Return as many replicas as the serving revision has, within the bounds of `auto_scale`.
 
-    At least one: a revision is started once to be proven, even if the arm may be at zero. The limit of
-    another autoscaler is its own.
+    At least one: a revision is started once to be proven, even if the arm may be at zero. If another
+    autoscaler manages the arm, `maxReplicas` does not apply.
     """
     least = max(auto_scale.min_replicas, 1)
     if serving is None:
@@ -140,7 +145,14 @@ def _initial_replicas(auto_scale: AutoScale, serving: RevisionReplicas | None) -
 def model_problem(
     framework: str, name: str, version: Object | None, engine: Engine | None = None
 ) -> StatusReason | None:
-    """Return why this ModelVersion cannot be served, or None."""
+    """Return why the ModelVersion `name` cannot be served, or None.
+
+    Args:
+        framework: name of a runtime or an engine, or `custom`.
+        name: the ModelVersion's name.
+        version: the ModelVersion; None if it does not exist.
+        engine: the engine, if the framework is one.
+    """
     if version is None:
         return StatusReason("ModelVersionNotFound", f"there is no ModelVersion {name}")
     if message := blocked(version):
@@ -170,14 +182,15 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
         return refusal
     counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
     if not counts.is_current:
-        counts = replace(counts, ready=0)  # they may be replicas of an edited template
+        counts = replace(counts, ready=0)  # the ready ones may be of an edited template
     not_ready = replicas.problem(name, counts, all_ready=bool(arm.serving))
     if not_ready is not None:
         return not_ready
     if not state.is_accepted or name not in state.backends:
         return _route_not_accepted(name)
     failure = state.verdicts.get(name)
-    if arm.edit is not None or failure == "":
+    is_proven = failure == ""
+    if arm.edit is not None or is_proven:
         return arm.edit
     if failure is None:
         return StatusReason("Probing", f"revision {name} is being probed through the gateways")
@@ -185,6 +198,10 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
 
 
 def _edit(observed: ObservedObjects, candidate: Revision) -> StatusReason | None:
+    """Return that others have edited the candidate's Pod template, or None.
+
+    Edits that a webhook repeats at each write are accepted: they would hold the candidate up forever.
+    """
     deployment = observed.deployments.get(candidate.name)
     if deployment is None or candidate.name in observed.put_back_in_vain:
         return None

@@ -11,6 +11,7 @@ from serving.resources import kinds, names
 from serving.resources.inference import AutoScale
 
 _MANAGER = "slipway"
+"""Value of the label `app.kubernetes.io/managed-by`."""
 BUDGET_REPLICAS = 2
 """Fewest replicas, at any time, of an arm with a PodDisruptionBudget: one of two may leave."""
 
@@ -27,9 +28,10 @@ def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
 
 
 def orphan_of(child: Object) -> str | None:
-    """Return the name of the Inference that a child without a controlling owner is a child of by its labels.
+    """Return the Inference that an orphaned child names in its labels; None for all other objects.
 
-    `kubectl delete --cascade=orphan` leaves such children. Objects of users have no two such labels.
+    `kubectl delete --cascade=orphan` orphans children: they have no controlling owner. An object of a user
+    does not have both labels.
     """
     meta = child["metadata"]
     labels = meta.get("labels") or {}
@@ -60,7 +62,11 @@ def on_demand_label(*, on_demand: bool) -> dict[str, str]:
 
 
 def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
-    """Return the Deployment and Service of every desired revision, and the Services of other serving ones."""
+    """Return the Deployment and Service of every desired revision, and the Services of replaced ones.
+
+    A replaced revision still serves. Its Deployment is not checked, but its Service has the label of
+    on-demand backends, which may change.
+    """
     result = []
     for arm in arms:
         desired = arm.desired
@@ -115,7 +121,7 @@ def _disruption_budget(inference: Object, arm: Arm, target: str) -> Ensure:
 
 
 def _deployment(state: InferenceState, arm: Arm, revision: Revision) -> Ensure:
-    """`replicas` is set only at creation: afterwards the Autoscaler owns it."""
+    """Return a revision's Deployment; `replicas` is set only at creation, as the Autoscaler owns it then."""
     inference = state.observed.inference
     labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
     existing = state.observed.deployments.get(revision.name)
@@ -137,7 +143,10 @@ def _deployment(state: InferenceState, arm: Arm, revision: Revision) -> Ensure:
 
 
 def _standby(existing: Object | None, auto_scale: AutoScale) -> Object:
-    """Return the annotation with the number of standby replicas; zero only replaces a number."""
+    """Return metadata with the number of standby replicas as an annotation.
+
+    Zero is written only over an existing annotation, so that Deployments without standby replicas have none.
+    """
     annotations = ((existing or {}).get("metadata") or {}).get("annotations") or {}
     if not auto_scale.standby and names.STANDBY_ANNOTATION not in annotations:
         return {}
@@ -198,4 +207,4 @@ def _scaling(scaling: AutoScale, least: int) -> Object:
     for schedule in spec["schedules"]:
         if "minReplicas" in schedule:
             schedule["minReplicas"] = max(schedule["minReplicas"], least)
-    return {field: value for field, value in spec.items() if value != []}
+    return {field: value for field, value in spec.items() if value != []}  # an empty list is the default

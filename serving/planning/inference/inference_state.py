@@ -26,11 +26,12 @@ class InferenceState:
     segments: Sequence[Object]
     """The Route's hash ring, in order."""
     gateway_statuses: Mapping[str, Object]
-    """Entries of the Route's status by live gateways, in its order."""
+    """The live gateways' entries in the Route's status, by gateway, in the order of the status."""
     lagging: Mapping[str, str]
     """Live gateways that have not accepted the Route, with their messages."""
     verdicts: Mapping[str, str]
-    """Results of probes by revision: a failure at a live gateway, or empty where every one proved it."""
+    """Results of probes by revision: the failure at a live gateway, or empty if the probes of all live
+    gateways have succeeded. Other revisions have no verdict yet."""
     replicas: Mapping[str, RevisionReplicas]
     """By revision, for revisions that have a Deployment."""
     serving: Mapping[str, str]
@@ -65,14 +66,14 @@ class InferenceState:
         A new revision has no replica yet, and no gateway has accepted a Route whose spec changed.
         """
         state = self
-        states = dict(self.replicas)
+        replicas_after = dict(self.replicas)
         for ensure in writes:
             if ensure.kind is kinds.DEPLOYMENT:
                 created = RevisionReplicas(desired=ensure.at_creation["spec"]["replicas"])
-                states.setdefault(ensure.object["metadata"]["name"], created)
+                replicas_after.setdefault(ensure.object["metadata"]["name"], created)
             elif ensure.kind is kinds.ROUTE:
                 state = self._after_route(ensure.object["spec"])
-        return _with_serving(replace(state, replicas=states))
+        return _with_serving(replace(state, replicas=replicas_after))
 
     def _after_route(self, spec: Object) -> "InferenceState":
         backends = {backend["name"]: backend for backend in spec["backends"]}
@@ -96,25 +97,33 @@ def derive(observed: ObservedObjects) -> InferenceState:
         for status in (route.get("status") or {}).get("gateways") or []
         if status["name"] in observed.gateways
     }
-    generation = route["metadata"].get("generation", 1) if route else None
+    generation = route["metadata"].get("generation", 1) if route else None  # None: there is no Route yet
     lagging = {
         name: statuses.get(name, {}).get("message", "")
         for name in sorted(observed.gateways)
         if generation is None or statuses.get(name, {}).get("acceptedGeneration", 0) < generation
     }
-    states = {
+    replicas_by_revision = {
         name: replicas.read(deployment, observed.pods.get(name, ()), observed.runtime_images)
         for name, deployment in observed.deployments.items()
     }
-    blocked = _blocked(observed, backends)
-    verdicts = _verdicts(observed.gateways, statuses)
     return _with_serving(
-        InferenceState(observed, backends, segments, statuses, lagging, verdicts, states, {}, blocked)
+        InferenceState(
+            observed=observed,
+            backends=backends,
+            segments=segments,
+            gateway_statuses=statuses,
+            lagging=lagging,
+            verdicts=_verdicts(observed.gateways, statuses),
+            replicas=replicas_by_revision,
+            serving={},
+            blocked=_blocked(observed, backends),
+        )
     )
 
 
 def _verdicts(gateways: Collection[str], statuses: Mapping[str, Object]) -> dict[str, str]:
-    """Return the verdict on each backend: a revision is proven once every live gateway's probe succeeds."""
+    """Return `InferenceState.verdicts` from the probes that live gateways report."""
     verdicts: dict[str, str] = {}
     successes: Counter[str] = Counter()
     for name in sorted(gateways):
@@ -122,7 +131,8 @@ def _verdicts(gateways: Collection[str], statuses: Mapping[str, Object]) -> dict
             backend, failure = probe["backend"], probe.get("message") or ""
             if failure:
                 verdicts.setdefault(backend, failure if len(gateways) == 1 else f"gateway {name}: {failure}")
-            successes[backend] += not failure
+            else:
+                successes[backend] += 1
     return {backend: "" for backend, count in successes.items() if count == len(gateways)} | verdicts
 
 
@@ -134,7 +144,7 @@ def _with_serving(state: InferenceState) -> InferenceState:
 
 
 def _blocked(observed: ObservedObjects, backends: Mapping[str, Object]) -> frozenset[str]:
-    """Return the revisions whose versions a policy stops, by their Deployments and by the Route."""
+    """Return the revisions whose ModelVersion a policy blocks, by their Deployments and by the Route."""
     versions = {name for name, stored in observed.model_versions.items() if version.must_stop(stored)}
     by_route = {name for name, backend in backends.items() if backend.get("modelVersion") in versions}
     by_deployment = {

@@ -23,12 +23,13 @@ _MODULE = "serving.images.copying.process"
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a path
 _MIB = 1024 * 1024
 _SPARE_BYTES = 16 * _MIB
-"""For the list of the files and directories: a Pod that exceeds the size of its volume is evicted."""
+"""Of the volume, for `files.json` and directories: a Pod that exceeds the size of its volume is evicted."""
 _FILE_BYTES = 4096
-"""At most a block of a file is not full."""
-_COPIED_RESOURCES = ("cpu", "memory")
+"""One block for each file, as the last block of a file is partly empty."""
+_COPIER_RESOURCES = ("cpu", "memory")
+"""Resources of the predictor's container that the init container gets too."""
 _LEAST_MEMORY = "128Mi"
-"""Of the copy, which takes 90 MiB at four downloads at once."""
+"""Least memory of the init container, whose program takes 90 MiB with four downloads at once."""
 
 
 def mount() -> Object:
@@ -42,10 +43,10 @@ def with_model(
     """Return a Pod's spec with the volume, and with the init container of a copy.
 
     Args:
-        spec: with the containers, the predictor's first, and the pull Secrets.
+        spec: the Pod's spec with its containers, the predictor's first, and its pull Secrets.
         model_version: the ModelVersion, with the status of its image.
-        source: of the files.
-        images: those of Slipway.
+        source: the source of the model's files.
+        images: the settings of Slipway's own images.
     """
     if source == "image":
         image = {"reference": model_version["status"]["image"], "pullPolicy": "IfNotPresent"}
@@ -55,7 +56,7 @@ def with_model(
     return {
         **spec,
         "volumes": [
-            {"name": VOLUME, "emptyDir": _size_limit(model_version)},
+            {"name": VOLUME, "emptyDir": _empty_dir(model_version)},
             {"name": _NO_TOKEN_VOLUME, "emptyDir": {}},
             *([transfer_container.secrets_volume(SECRETS_VOLUME, secrets)] if secrets else []),
         ],
@@ -66,6 +67,14 @@ def with_model(
 def _copier(
     model_version: Mapping[str, Any], secrets: Sequence[str], server: Object, images: RuntimeImageSettings
 ) -> Object:
+    """Return the init container that copies the model's files into the volume.
+
+    Args:
+        model_version: the ModelVersion, with the status of its image.
+        secrets: names of the Pod's pull Secrets.
+        server: the predictor's container.
+        images: the settings of Slipway's own images.
+    """
     variables = {
         names.MODEL_IMAGE_ENV: model_version["status"]["image"],
         names.MODEL_FILES_DIGEST_ENV: version.files_digest(model_version),
@@ -90,33 +99,36 @@ def _copier(
 
 
 def _resources(server: Mapping[str, Any]) -> Object:
-    """Return the processor and memory of the server, which the two use one after the other.
+    """Return the init container's processor and memory: those of the predictor's container.
 
-    So the Pod has the same QoS class, and the same requests unless the copy needs more memory.
+    The two run one after the other. With equal resources the Pod keeps its QoS class, and its requests unless
+    the copy needs more memory.
     """
     amounts: Object = {}
     for kind in ("requests", "limits"):
         values = {
-            name: value for name, value in (server.get(kind) or {}).items() if name in _COPIED_RESOURCES
+            name: value for name, value in (server.get(kind) or {}).items() if name in _COPIER_RESOURCES
         }
         if "memory" in values:
-            values["memory"] = _enough(values["memory"])
+            values["memory"] = _memory_for_copy(values["memory"])
         if values:
             amounts[kind] = values
     return amounts
 
 
-def _enough(memory: str | float) -> str | float:
-    """Return the memory, or the least of a copy; a text that is no quantity is left to the API to refuse."""
+def _memory_for_copy(memory: str | float) -> str | float:
+    """Return the larger of `memory` and `_LEAST_MEMORY`; the API refuses a text that is no quantity."""
     try:
         return max(memory, _LEAST_MEMORY, key=quantity.parse)
     except ValueError:
         return memory
 
 
-def _size_limit(model_version: Mapping[str, Any]) -> Object:
+def _empty_dir(model_version: Mapping[str, Any]) -> Object:
+    """Return the emptyDir for the model's files, with a limit of its size if their size is known."""
     status = model_version["status"]
     if not (size := status.get("size")):
         return {}
-    needed = size + len(status.get("files") or ()) * _FILE_BYTES + _SPARE_BYTES
-    return {"sizeLimit": f"{-(-needed // _MIB)}Mi"}
+    needed_bytes = size + len(status.get("files") or ()) * _FILE_BYTES + _SPARE_BYTES
+    needed_mib = -(-needed_bytes // _MIB)  # rounded up
+    return {"sizeLimit": f"{needed_mib}Mi"}

@@ -31,11 +31,12 @@ class ObservedObjects:
     gateway_problems: Mapping[str, str] = field(default_factory=dict)
     """Why live gateways serve no requests, by name."""
     field_manager: str = ""
-    """The name under which the controller writes."""
+    """The field manager of the controller's own writes."""
     put_back_blocked: Collection[str] = ()
-    """Revisions whose template must not be put back now."""
+    """Revisions whose template must not be put back now: the last put-back was in vain, or too recent."""
     put_back_in_vain: Collection[str] = ()
-    """Revisions whose template a webhook edited again at the last put-back."""
+    """Revisions whose Deployment has not changed since its template was put back. If the template differs
+    nevertheless, a webhook edits it at each write, and another put-back would change nothing."""
     pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     """The Pods of each revision."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
@@ -49,11 +50,11 @@ class ObservedObjects:
     prefetch_refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose DaemonSet the API has just rejected, with its message."""
     model_volume: VolumeChoice = IMAGE
-    """The source of the model's files of new revisions."""
+    """The source of the model's files for new revisions."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected, with its message."""
     children_refused: Mapping[tuple[Kind, str], StatusReason] = field(default_factory=dict)
-    """Why the API has just rejected other children; or an object of somebody else has their name."""
+    """Why the API has just rejected a write of a child, by kind and name; for children of all kinds."""
 
     def is_refused(self, kind: Kind, name: str) -> bool:
         """Whether the API has just rejected a write of this child, which is therefore left out."""

@@ -96,10 +96,10 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
     stored = observed.inference.get("status") or {}
     new = status.render(after, arms_after, now)
     return InferencePlan(
-        tuple(actions),
-        new if new != stored else None,
-        status.may_wait(after, arms_after, new),
-        status.events(stored, new),
+        actions=tuple(actions),
+        status=new if new != stored else None,
+        status_may_wait=status.may_wait(after, arms_after, new),
+        events=status.events(stored, new),
     )
 
 
@@ -109,11 +109,10 @@ def _ensure_finalizer(observed: ObservedObjects) -> list[SetFinalizers]:
 
 
 def _plan_deletion(observed: ObservedObjects) -> InferencePlan:
-    """Delete the Route, so that gateways stop sending; then the replicas, which drain; then release the
-    Inference.
+    """Delete the Route first, so that gateways send no more requests, then the replicas, then the finalizer.
 
-    With `--cascade=orphan` the children stay; with `--cascade=foreground` the Inference does, until its Pods
-    are gone.
+    With `--cascade=orphan` the children remain. With `--cascade=foreground` the Inference remains until its
+    Pods are gone.
     """
     finalizers = observed.inference["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:

@@ -1,7 +1,7 @@
-"""Defaults of a predictor's Pods for admission, which the template's fields replace. Pure.
+"""Defaults by which Pod Security admits a predictor's Pods; fields of its template replace them. Pure.
 
-They must not depend on the number of replicas: they are in the hash of the revision, so that a changed bound
-of an Autoscaler would start every replica again.
+The defaults are part of the template that a revision's name hashes. They must not depend on the number of
+replicas: otherwise a changed bound of the Autoscaler would replace every replica.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,13 @@ _ROOT = 0
 
 
 def security_context(defaults: Mapping[str, Any], pod: Mapping[str, Any], own: Mapping[str, Any]) -> Object:
-    """Return the fields of a container's securityContext that the template neither sets nor contradicts.
+    """Return the defaults of a container's securityContext that the template neither sets nor contradicts.
 
     Args:
-        defaults: the fields.
-        pod: the Pod's securityContext in the template, which the container's would override.
-        own: that of the container in the template.
+        defaults: the default fields.
+        pod: the Pod's securityContext in the template. Its fields are excluded, as a field of the container
+            would override them.
+        own: the container's securityContext in the template, which the caller merges over the result.
     """
     excluded = {*pod}
     if own.get("runAsUser", pod.get("runAsUser")) == _ROOT:

@@ -24,10 +24,10 @@ def candidates_at_zero(state: InferenceState, arms: Iterable[Arm]) -> list[Remov
 
 
 def retired(state: InferenceState, arms: Sequence[Arm], route: Ensure) -> list[RemoveChild]:
-    """Return the deletions of children that neither the desired arms nor either Route needs.
+    """Return the deletions of children that no desired arm, the stored Route and the desired `route` need.
 
-    The Routes are the stored and the desired one. Nothing is retired until every live gateway has accepted
-    the stored one.
+    Nothing is retired until every live gateway has accepted the stored Route. A blocked arm needs no
+    Autoscaler, as it has no revision to scale.
     """
     observed = state.observed
     if observed.route is None or not state.is_accepted:
@@ -54,7 +54,7 @@ def unneeded_budgets(
 ) -> list[RemoveChild]:
     """Return the deletions of PodDisruptionBudgets that are not desired.
 
-    An arm that has left the spec keeps its own while it gets traffic.
+    An arm that has left the spec keeps its budget while a Route, stored or desired, has its backend.
     """
     in_spec = {arm.predictor.name for arm in arms}
     backends = [*state.backends.values(), *route.object["spec"]["backends"]]

@@ -22,7 +22,7 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
 """Generic reasons of a terminated container; a server must not exit at all."""
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
-"""The machine restarted, and nothing observed the exit, or the node was shut down: not a fault of it."""
+"""Reasons without a fault of the container: the machine restarted unobserved, or the node was shut down."""
 _OWN_REASON = re.compile(r"(?P<reason>[A-Z][A-Za-z]{1,63}): ")
 """Start of the last line of a runtime that cannot serve: `REASON: message`."""
 _POD_SECURITY = "violates PodSecurity"
@@ -40,13 +40,15 @@ _WAITING = StatusReason(_NOT_READY)
 
 @dataclass(frozen=True)
 class RevisionReplicas:
-    """Replicas of one revision, counted."""
+    """Numbers of replicas of one revision."""
 
     desired: int = 0
+    """`spec.replicas` of the Deployment."""
     current: int = 0
+    """Replicas that exist."""
     ready: int = 0
     is_current: bool = True
-    """Whether all are counted as of the Deployment's present template."""
+    """Whether every counted replica has the Deployment's present template."""
     waiting: StatusReason = _WAITING
     """Why replicas are not ready, as their Pods or the Deployment report it."""
 
@@ -104,14 +106,14 @@ def at_zero(name: str, state: RevisionReplicas | None) -> StatusReason | None:
 
 
 def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeImageSettings) -> StatusReason:
-    """Return the first Pod's problem, else the Deployment's."""
+    """Return the first problem of a Pod, else that a Pod copies the model, else the Deployment's problem."""
     by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
-    pod_reason = next(filter(None, (pod_problem(pod, images) for pod in by_name)), None)
+    problems = filter(None, (pod_problem(pod, images) for pod in by_name))
+    copies = filter(None, map(copying, by_name))
+    pod_reason = next(problems, None) or next(copies, None)
     deployment_conditions = status.get("conditions")
     progressing = conditions.find(deployment_conditions, "Progressing") or {}
     timed_out = progressing.get("status") == "False"
-    if pod_reason is None:
-        pod_reason = next(filter(None, map(copying, by_name)), None)
     if pod_reason is not None:
         return StatusReason("RevisionFailed" if timed_out else pod_reason.reason, pod_reason.message)
     failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
@@ -181,14 +183,17 @@ def _container_problem(
 def _end(label: str, terminated: Mapping[str, Any], *, is_runtime: bool) -> StatusReason:
     """Return why a container ended.
 
-    The message of a server has the end of its log, of which the last line is the reason; a message of the
-    node comes first, and explains the node's own reason.
+    If the container crashed, the last line of its message is the last line of its log, which has the reason.
+    Any other reason is the node's, and the first line of the message explains it.
     """
     reason = str(terminated.get("reason") or "Error")
     lines = [line.strip() for line in str(terminated.get("message") or "").splitlines() if line.strip()]
-    detail = "" if not lines else lines[-1] if reason in _CRASHED else lines[0]
+    has_crashed = reason in _CRASHED
+    detail = ""
+    if lines:
+        detail = lines[-1] if has_crashed else lines[0]
     message = f"{label} ended with exit code {terminated.get('exitCode')}{detail and f': {detail}'}"
-    if reason not in _CRASHED:
+    if not has_crashed:
         return StatusReason(reason, message)
     own = _OWN_REASON.match(detail) if is_runtime else None
     return StatusReason(own["reason"] if own else "CrashLoopBackOff", message)

@@ -24,7 +24,7 @@ from serving.resources.inference import BatchingSpec, Predictor, PredictorTempla
 from serving.settings import DEFAULTS, RuntimeImageSettings
 
 NAME_LIMIT = 63
-"""Length of a DNS label: the name of a Service, the value of a label."""
+"""Most characters of a DNS label: of the name of a Service and the value of a label."""
 CONTAINER = "predictor"
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """A DNS-1035 label: before Kubernetes 1.36 the name of a Service must not begin with a digit."""
@@ -74,18 +74,18 @@ def is_usable_name(name: str) -> bool:
 def revision_name(inference: str, arm: str, hash_: str) -> str:
     """Return `<inference>-<arm>-<hash>` in at most 63 characters; a cut name gets a second hash."""
     stem = f"{inference}-{arm}"
-    room = NAME_LIMIT - len(hash_) - 1
+    room = NAME_LIMIT - len(f"-{hash_}")
     if len(stem) > room:
-        stem = f"{stem[: room - 9].rstrip('-')}-{hash8([inference, arm])}"
+        suffix = f"-{hash8([inference, arm])}"
+        stem = f"{stem[: room - len(suffix)].rstrip('-')}{suffix}"
     return f"{stem}-{hash_}"
 
 
 def autoscaler_name(inference: str, arm: str) -> str:
     """Return `<inference>-<arm>`, with a hash appended if that is ambiguous or too long.
 
-    An arm's PodDisruptionBudget has the name of its Autoscaler.
-
-    The arm `b-c` of Inference `a` and the arm `c` of Inference `a-b` must not share an Autoscaler.
+    The arm `b-c` of Inference `a` and the arm `c` of Inference `a-b` must not share an Autoscaler. An arm's
+    PodDisruptionBudget has the name of its Autoscaler.
     """
     plain = f"{inference}-{arm}"
     if "-" not in arm and len(plain) <= NAME_LIMIT:
@@ -111,42 +111,42 @@ def render(
         predictor: the arm.
         model_version: the ModelVersion, with the status of its image.
         engine: the engine, if the framework is one.
-        images: those of Slipway.
+        images: the settings of Slipway's own images.
         volume: source of the model's files.
 
     Raises:
-        errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
+        errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`,
+            the predictor's template has a label of Slipway, or overrides the share of a GPU.
     """
-    own = predictor.template or PredictorTemplate()
+    user_template = predictor.template or PredictorTemplate()
     version_name = model_version["metadata"]["name"]
-    port = _served_port(framework, own.containers) if engine is None else ServedPort(engine.port)
+    port = _served_port(framework, user_template.containers) if engine is None else ServedPort(engine.port)
     server = _runtime(framework, predictor, port, images) if engine is None else _engine(engine, predictor)
     base = _container(server, _model_variables(inference, model_version), predictor, port=port)
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
-    has_own_image = has_own_server(framework, engine) or volume == "copy"
+    pulls_slipway_image = is_runtime(framework, engine) or volume == "copy"
     template: Object = {
         "metadata": {
-            "labels": {**_own_labels(predictor.name, own), **labels},
+            "labels": {**_user_labels(predictor.name, user_template), **labels},
             "annotations": {
                 **_ports(framework, port, engine),
-                **own.metadata.annotations,
+                **user_template.metadata.annotations,
                 names.MODEL_VERSION_ANNOTATION: version_name,
             },
         },
-        "spec": {
-            **_pod_fields(own, images.pull_secret if has_own_image else ""),
-        },
+        "spec": _pod_fields(user_template, images.pull_secret if pulls_slipway_image else ""),
     }
     share = predictor.resources.gpu
     claim = None
     if share is not None:
         shared = gpu_pod.with_share(template, base, share)
         template, base, claim = shared.template, shared.container, shared.share.claim
-        _refuse_overrides(predictor.name, own, shared.share)
-    containers = _merge_containers([base], own.containers, adds_arguments=engine is not None)
+        _refuse_overrides(predictor.name, user_template, shared.share)
+    containers = _merge_containers([base], user_template.containers, adds_arguments=engine is not None)
     spec = {**template["spec"], "containers": containers}
     template = {**template, "spec": model_volume.with_model(spec, model_version, volume, images)}
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
+    # The reference to the claim and the label have the revision's name, so that the hash cannot cover them.
     if claim is not None:
         template = gpu_pod.with_claim(template, name)
     meta = {**template["metadata"], "labels": {**template["metadata"]["labels"], names.REVISION_LABEL: name}}
@@ -165,7 +165,8 @@ def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mappin
     }
 
 
-def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
+def _user_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
+    """Return the labels of the predictor's template; a label of Slipway is `TemplateInvalid`."""
     for name in template.metadata.labels:
         if name.startswith(f"{kinds.GROUP}/"):
             raise errors.Permanent(
@@ -183,23 +184,31 @@ def _refuse_overrides(predictor: str, template: PredictorTemplate, share: Render
 
 
 def _pod_fields(template: PredictorTemplate, pull_secret: str) -> Object:
-    """Return the fields of the Pod's spec that the template sets, by their names in JSON.
+    """Return the fields of the Pod's spec that the predictor's template sets, by their names in JSON.
 
-    `pull_secret`, unless it is empty, comes beside the template's own.
+    `pull_secret`, unless it is empty, is added to the template's pull Secrets.
     """
     fields = template.model_dump(mode="json", by_alias=True, exclude={"metadata", "containers"})
     secret = {"name": pull_secret}
-    if pull_secret and secret not in (own := fields["imagePullSecrets"] or []):
-        fields["imagePullSecrets"] = [*own, secret]
+    listed = fields["imagePullSecrets"] or []
+    if pull_secret and secret not in listed:
+        fields["imagePullSecrets"] = [*listed, secret]
     return {name: value for name, value in fields.items() if value}
 
 
 def _served_port(framework: str, containers: Sequence[Object]) -> ServedPort:
     """Return the port of a custom container whose name says HTTP/2, or else the runtimes' port."""
-    for container in containers if framework == "custom" else ():
-        for port in container.get("ports") or [] if container["name"] == CONTAINER else []:
-            if port.get("name") in names.H2C_PORT_NAMES:
-                return ServedPort(port["containerPort"], h2c=True)
+    if framework != "custom":
+        return ServedPort(names.RUNTIME_PORT)
+    ports = (
+        port
+        for container in containers
+        if container["name"] == CONTAINER
+        for port in container.get("ports") or []
+    )
+    for port in ports:
+        if port.get("name") in names.H2C_PORT_NAMES:
+            return ServedPort(port["containerPort"], h2c=True)
     return ServedPort(names.RUNTIME_PORT)
 
 
@@ -209,11 +218,18 @@ def _probe_paths(
     if port.h2c:
         return (_GRPC_READY,)
     ready = container.get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
-    return (ready, f"/v2/models/{inference}/ready") if has_own_server(framework, engine) else (ready,)
+    return (ready, f"/v2/models/{inference}/ready") if is_runtime(framework, engine) else (ready,)
 
 
 def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, port: ServedPort) -> Object:
-    """Return the predictor's container: the fields of every container, then those of its server."""
+    """Return the predictor's container before its template is merged over it.
+
+    Args:
+        server: the fields that depend on the model server; `env` maps names to values.
+        env: further variables; those of the server have precedence.
+        predictor: the arm.
+        port: the port of the model server.
+    """
     container: Object = {
         "name": CONTAINER,
         "ports": [] if port.h2c else [{"name": "http", "containerPort": port.number, "protocol": "TCP"}],
@@ -229,18 +245,18 @@ def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, 
     return container
 
 
-def has_own_server(framework: str, engine: Engine | None) -> bool:
-    """Whether a model server that Slipway ships serves the framework."""
+def is_runtime(framework: str, engine: Engine | None) -> bool:
+    """Whether the framework is a runtime: a model server that Slipway ships."""
     return framework != "custom" and engine is None
 
 
 def _runtime(framework: str, predictor: Predictor, port: ServedPort, images: RuntimeImageSettings) -> Object:
-    """Return the fields of a container of Slipway's runtimes; of a custom one, only its variables."""
+    """Return the fields of a runtime's container; of a custom container, only its variables."""
     variables = {"env": _batching(predictor.batching, framework)}
     if framework == "custom":
         return variables
-    # Another image of the template may need root.
-    is_ours = "image" not in _own_container(predictor)
+    # Another image, which the predictor's template names, may need root.
+    is_ours = "image" not in _user_container(predictor)
     return {
         **variables,
         **_TERMINATION,
@@ -258,7 +274,7 @@ def _runtime(framework: str, predictor: Predictor, port: ServedPort, images: Run
 
 
 def _engine(engine: Engine, predictor: Predictor) -> Object:
-    """Return the fields of an engine's container."""
+    """Return the fields of an engine's container, as its manifest gives them."""
     values = _field_values(predictor)
     arguments = [f"{flag}={values[field]}" for field, flag in engine.fields.items() if field in values]
     readiness = _get(engine.readiness, engine.port)
@@ -277,14 +293,15 @@ def _engine(engine: Engine, predictor: Predictor) -> Object:
 
 
 def _security_context(defaults: Mapping[str, Any], predictor: Predictor) -> Object:
+    """Return the field `securityContext` of the container with its defaults; empty without any."""
     pod = predictor.template.security_context if predictor.template is not None else {}
-    own = _own_container(predictor).get("securityContext") or {}
+    own = _user_container(predictor).get("securityContext") or {}
     context = pod_defaults.security_context(defaults, pod, own)
     return {"securityContext": context} if context else {}
 
 
-def _own_container(predictor: Predictor) -> Object:
-    """Return the predictor's container in its template; empty if it has none."""
+def _user_container(predictor: Predictor) -> Object:
+    """Return the container `predictor` of the predictor's template; empty if it has none."""
     containers = predictor.template.containers if predictor.template is not None else []
     return next((container for container in containers if container["name"] == CONTAINER), {})
 
@@ -304,8 +321,8 @@ def _field_values(predictor: Predictor) -> dict[str, str]:
 
 def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str, str]:
     """Return the annotations of a Pod's ports: how requests arrive, and where an engine has its metrics."""
-    if has_own_server(framework, engine):
-        # Slipway's runtimes take a passed Unix socket.
+    if is_runtime(framework, engine):
+        # Runtimes take a passed Unix socket.
         return {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
     annotations = {}
     if engine is None or not engine.calls_itself:
@@ -316,14 +333,17 @@ def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str,
 
 
 def _batching(batching: BatchingSpec | None, framework: str) -> dict[str, str]:
-    # No variables without batching, so that its introduction did not change the hash of such templates.
+    """Return the variables of batching; none without batching, so that older revisions keep their hash."""
     if batching is None or (batching.batch_size == 1 and framework != "transformers"):
         return {}
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}
 
 
 def _readiness(port: ServedPort) -> Object:
-    """Return the default action; of the ways to ask by gRPC, only the template knows which a server has."""
+    """Return the action of the readiness probe.
+
+    For gRPC it only connects: which health method a server has, only the predictor's template can tell.
+    """
     return {"tcpSocket": {"port": port.number}} if port.h2c else _get(_READY_PATH)
 
 
@@ -335,10 +355,15 @@ def _probe(action: Object, **numbers: int) -> Object:
     return {**action, "timeoutSeconds": 2, **numbers}
 
 
-def _merge_containers(base: list[Object], own: list[Object], *, adds_arguments: bool) -> list[Object]:
-    """Merge containers by name; `adds_arguments` puts own arguments behind those of the base."""
+def _merge_containers(
+    base: list[Object], user_containers: list[Object], *, adds_arguments: bool
+) -> list[Object]:
+    """Merge the containers of the predictor's template over those of the base, by name.
+
+    With `adds_arguments`, arguments of the template follow those of the base, unless it sets the command.
+    """
     result = {container["name"]: container for container in base}
-    for container in own:
+    for container in user_containers:
         before = result.get(container["name"], {})
         after = _overlay(before, container)
         if adds_arguments and before and "command" not in container:
@@ -351,21 +376,25 @@ def _merge_containers(base: list[Object], own: list[Object], *, adds_arguments: 
 _KEYS: Mapping[str, str] = {"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
 """Merge keys of a container's lists, as in strategic merge patches of core/v1."""
 _MAPS = frozenset({"resources", "requests", "limits", "securityContext", "capabilities"})
+"""Fields that are merged key by key."""
 
 
-def _overlay(base: Object, own: Object) -> Object:
+def _overlay(base: Object, patch: Object) -> Object:
     """Merge as a strategic merge patch does: maps by key, keyed lists by their key; the rest is replaced."""
     result = dict(base)
-    for field, value in own.items():
+    for field, value in patch.items():
         before = result.get(field)
         if field in _KEYS and isinstance(before, list):
-            merged = {item.get(_KEYS[field]): item for item in before}
-            merged |= {
-                item.get(_KEYS[field]): {**merged.get(item.get(_KEYS[field]), {}), **item} for item in value
-            }
-            result[field] = list(merged.values())
+            result[field] = _overlay_items(before, value, _KEYS[field])
         elif field in _MAPS and isinstance(before, dict) and isinstance(value, dict):
             result[field] = _overlay(before, value)
         else:
             result[field] = value
     return result
+
+
+def _overlay_items(base: list[Object], patch: list[Object], key: str) -> list[Object]:
+    """Merge a keyed list: an item of the patch is merged over the item of the base with the same `key`."""
+    by_key = {item.get(key): item for item in base}
+    merged = {item.get(key): {**by_key.get(item.get(key), {}), **item} for item in patch}
+    return list((by_key | merged).values())

@@ -44,7 +44,7 @@ def render(state: InferenceState, arms: Sequence[Arm], now: str) -> Object:
 
     Args:
         state: as of after the plan's writes.
-        arms: as of then.
+        arms: as of after the plan's writes.
         now: RFC 3339.
     """
     inference = state.observed.inference
@@ -74,12 +74,12 @@ def render(state: InferenceState, arms: Sequence[Arm], now: str) -> Object:
 def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
     """Whether a status only reports progress, so that it need not be written before it lasts.
 
-    False for a status that somebody waits for or must act on, and for the proof of an arm that is not in the
-    Route. True if nodes have fetched images, and nothing else has changed: each of many nodes reports it.
+    False for a status that somebody waits for or must act on, and for a status that is the only record of a
+    proof. True if only the numbers of nodes with prefetched images have changed: many nodes change them.
 
     Args:
         state: as of after the plan's writes.
-        arms: as of then.
+        arms: as of after the plan's writes.
         new: the status to write.
     """
     old = state.observed.inference.get("status") or {}
@@ -89,11 +89,10 @@ def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
         return True
     not_true = [c for c in new["conditions"] if c["type"] not in _ASIDE and c["status"] != "True"]
     reasons = {part["reason"] for part in [*not_true, *new["predictors"]]}
-    return (
-        any(condition["type"] == "Ready" for condition in not_true)
-        and reasons <= _PROGRESSING
-        and all(state.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
-    )
+    is_ready = all(condition["type"] != "Ready" for condition in not_true)
+    # `state.serving` is derived from the Route and the stored status: the records of proofs.
+    is_recorded = all(state.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
+    return not is_ready and reasons <= _PROGRESSING and is_recorded
 
 
 def _without_prefetch(status: Object) -> Object:
@@ -181,6 +180,7 @@ def _in_spec_order(arms: Sequence[Arm], percent: Mapping[str, float]) -> list[st
 
 
 def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
+    """Return the entry of an arm in `status.predictors`; `percent` is its share of the traffic."""
     reason = _problem(state, arm) or _at_zero(state, arm)
     counts = state.replicas.get(arm.serving)
     if counts is None and arm.desired is not None:
@@ -205,6 +205,7 @@ def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
 
 
 def _problem(state: InferenceState, arm: Arm) -> StatusReason | None:
+    """Return why an arm is not ready, or None."""
     if arm.model_problem is not None:
         return arm.model_problem
     if arm.rollout_problem is not None:
@@ -253,6 +254,7 @@ def _predictors_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:
 
 
 def _condition(type_: str, problems: Mapping[str, StatusReason], reason: str) -> Condition:
+    """Return a condition that is False with the arms' problems, or True with `reason` if there are none."""
     if not problems:
         return Condition(type_, "True", reason)
     first = next(iter(problems.values()))

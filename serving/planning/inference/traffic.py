@@ -46,8 +46,8 @@ def target_units(
     pending = sum(weights.values()) - sum(serving.values())
     if not leaving or not pending:
         return apportion_at_least_one(serving)
-    # In whole numbers: weights are multiplied by the units of the leaving arms, which share the pending
-    # weight.
+    # The leaving arms share the pending weight in proportion to their units. All weights are multiplied by
+    # the sum of these units, so that each share is a whole number.
     scale = sum(leaving.values())
     scaled = {arm: weight * scale for arm, weight in serving.items()}
     return apportion_at_least_one(scaled | {arm: pending * size for arm, size in leaving.items()})

@@ -1,8 +1,8 @@
-"""What captures the output of a finished job, and what follows from the capture's end. Pure.
+"""Plans the capture of a finished job's output: by whom, and the next step once the capture has ended. Pure.
 
-On one machine the controllers read the output themselves. On a cluster it is elsewhere: a Job of theirs
-(`serving.planning.models.capture_job`) or a container of the Job's own Pod pushes its image, and reports the
-digest in its termination message.
+On one machine the controllers read the output themselves. On a cluster a *capture Job* of the controllers
+(`serving.planning.models.capture_job`), or a container of the training job's own Pod, pushes the image of the
+output to the Model's registry, and reports the image's digest in its termination message.
 """
 
 import json
@@ -34,7 +34,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class CreateCapture:
-    """Create this capture Job."""
+    """Create the capture Job `job`."""
 
     job: Object
 
@@ -49,7 +49,10 @@ class WaitForCapture:
 
 @dataclass(frozen=True)
 class CaptureFailed:
-    """An attempt has failed; another capture Job is worth it unless it `is_final`."""
+    """A capture Job has failed, and the failure is not counted yet.
+
+    Another capture Job may succeed, unless the failure `is_final`.
+    """
 
     reason: str
     message: str
@@ -58,7 +61,7 @@ class CaptureFailed:
 
 @dataclass(frozen=True)
 class DiscardCapture:
-    """Delete the Job of a failed attempt, which is counted, once the next attempt is due."""
+    """Delete the capture Job `job`, whose failure is counted, once the next attempt is due."""
 
     job: Object
 
@@ -70,21 +73,26 @@ CaptureStep = (
 
 @dataclass(frozen=True)
 class ObservedCapture:
-    """The job that has written the output, and the capture Job, with their Pods."""
+    """The training job and its capture Job, with their Pods."""
 
     job: TrainingJob
+    """The job that has written the output."""
     pods: Sequence[Object]
-    """Those that may have the output, the best first."""
+    """The training job's Pods that may have the output, the best first."""
     capture: Object | None = None
+    """The capture Job, if there is one."""
     capture_pods: Sequence[Object] = ()
+    """The Pods of the capture Job."""
 
 
 class Captured(NamedTuple):
-    """The result of a capture."""
+    """The pushed image of an output."""
 
     repository: str
     digest: str
+    """Digest of the image's manifest."""
     files_digest: str
+    """Digest of `files.json`, the list of the image's files."""
 
 
 def encode(captured: Captured) -> str:
@@ -134,11 +142,11 @@ def next_step(
         version: the ModelVersion, which is not finished.
         model: its Model.
         observed: the jobs and their Pods.
-        images: those of Slipway.
+        images: the settings of Slipway's own images.
     """
     policy, job = ModelSpec.model_validate(model.get("spec") or {}), observed.job
     if policy.registry is None:
-        return _without(
+        return _cannot_capture(
             job,
             "RegistryMissing",
             f"the output is captured to a registry: set spec.registry of Model {version['spec']['modelName']}",
@@ -153,16 +161,23 @@ def next_step(
         return FailVersion(error.reason, str(error))
 
 
-def _without(job: TrainingJob, reason: str, message: str) -> WaitForSource | FailVersion:
-    """Keep the job, whose output cannot be captured yet, until somebody deletes it."""
+def _cannot_capture(job: TrainingJob, reason: str, message: str) -> WaitForSource | FailVersion:
+    """Return the step for an output that cannot be captured: a user may correct that, or delete the job.
+
+    The version waits, and the finalizer keeps the job. Once the job is being deleted, the version fails.
+    """
     if is_deleting(job.object):
         return FailVersion(reason, f"{message}; {job_output.full_name(job.object)} was deleted")
     return WaitForSource(reason, message)
 
 
 def _of_own_pod(job: TrainingJob, captured: Captured, repository: str) -> CaptureStep:
+    """Return the step for an image that a container of the job's own Pod has pushed.
+
+    Its repository must be the Model's: of a termination message, only digests are trusted.
+    """
     if captured.repository != repository:
-        return _without(
+        return _cannot_capture(
             job,
             "OutputElsewhere",
             f"{job_output.full_name(job.object)} pushed its output to {captured.repository}, and not to"
@@ -177,7 +192,7 @@ def _create(
     job = observed.job
     output = _output(job, observed.pods)
     if not any(source in output.volume for source in capture_job.VOLUMES):
-        return _without(
+        return _cannot_capture(
             job,
             "OutputNotCaptured",
             f"the output was on volume {output.mount['name']}, which ends with its Pod: run the Job again with"
@@ -188,14 +203,18 @@ def _create(
 
 
 def _output(job: TrainingJob, pods: Sequence[Object]) -> job_output.JobOutput:
-    """Return the output of the best Pod; once no Pod is left, that of the best template of the job.
+    """Return the output of the best Pod; once no Pod remains, the output of the best template of the job.
 
-    A template does not say on which node a hostPath has the output.
+    A template with a hostPath is skipped, as it does not name the node that has the output.
+
+    Raises:
+        errors.Permanent: as `job_output.of_job`.
     """
-    for template in () if pods else job.kind.templates(job.object):
-        output = job_output.of_pod(job.object, template)
-        if any(source in output.volume for source in capture_job.VOLUMES if source != "hostPath"):
-            return output
+    if not pods:
+        for template in job.kind.templates(job.object):
+            output = job_output.of_pod(job.object, template)
+            if any(source in output.volume for source in capture_job.VOLUMES if source != "hostPath"):
+                return output
     return job_output.of_job(job.object, pods)
 
 
@@ -206,6 +225,7 @@ def _follow(
     capture: Object,
     images: RuntimeImageSettings,
 ) -> CaptureStep:
+    """Return the next step for a version that has the capture Job `capture`."""
     name = capture["metadata"]["name"]
     owners = capture["metadata"].get("ownerReferences") or []
     if not any(owner["uid"] == version["metadata"]["uid"] for owner in owners):
@@ -223,14 +243,20 @@ def _follow(
         failure = _failure(capture, observed.capture_pods, images)
     else:
         return _running(observed, name, images)
-    attempt = capture["metadata"].get("annotations", {}).get(names.ATTEMPT_ANNOTATION)
-    return failure if attempt == str(capture_job.attempts(version)) else DiscardCapture(capture)
+    # The annotation has the number of failed attempts before this Job. While the version's status has the
+    # same number, this failure is not counted yet.
+    attempts_before = capture["metadata"].get("annotations", {}).get(names.ATTEMPT_ANNOTATION)
+    is_counted = attempts_before != str(capture_job.attempts(version))
+    return DiscardCapture(capture) if is_counted else failure
 
 
 def _running(observed: ObservedCapture, name: str, images: RuntimeImageSettings) -> WaitForCapture:
-    """Return the state of the newest Pod: one that waits, or has failed, so that another one follows."""
+    """Return the step while the capture Job `name` runs, with the problem of its newest Pod, if it has one.
+
+    A Pod that has failed is no end: the Job starts another one.
+    """
     message = f"Job {name} captures the output of {job_output.full_name(observed.job.object)}"
-    newest = max(observed.capture_pods, key=_age, default=None)
+    newest = max(observed.capture_pods, key=_creation_key, default=None)
     if newest is None or (newest.get("status") or {}).get("phase") == "Succeeded":
         return WaitForCapture(_WAITING, message)
     problem = _problem(newest, images)
@@ -240,10 +266,10 @@ def _running(observed: ObservedCapture, name: str, images: RuntimeImageSettings)
 
 
 def _failure(capture: Object, pods: Sequence[Object], images: RuntimeImageSettings) -> CaptureFailed:
-    """Return why a capture Job has failed: the reason of its newest Pod, if that is left."""
+    """Return why a capture Job has failed: the reason of its newest failed Pod, if one remains."""
     name = capture["metadata"]["name"]
     failed = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Failed"]
-    newest = max(failed, key=_age, default=None)
+    newest = max(failed, key=_creation_key, default=None)
     problem = _problem(newest, images) if newest is not None else None
     if newest is None or problem is None:
         condition = conditions.find(capture["status"].get("conditions"), "Failed") or {}
@@ -253,7 +279,8 @@ def _failure(capture: Object, pods: Sequence[Object], images: RuntimeImageSettin
     return CaptureFailed(problem.reason, f"Job {name}: {problem.message}", is_final)
 
 
-def _age(pod: Object) -> tuple[str, str]:
+def _creation_key(pod: Object) -> tuple[str, str]:
+    """Return the key of an order in which the newest Pod is the largest; ties go by name."""
     return pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
 
 
@@ -263,7 +290,7 @@ def _problem(pod: Object, images: RuntimeImageSettings) -> StatusReason | None:
     problem = replicas.pod_problem(pod, images)
     if problem is None and status.get("reason"):  # evicted
         return StatusReason(str(status["reason"]), str(status.get("message", "")))
-    if problem is not None and problem.reason == "CrashLoopBackOff":  # without a reason of its own
+    if problem is not None and problem.reason == "CrashLoopBackOff":  # the program printed no `REASON: `
         return StatusReason(_FAILED, problem.message)
     return problem
 
@@ -271,14 +298,16 @@ def _problem(pod: Object, images: RuntimeImageSettings) -> StatusReason | None:
 def _succeeded(pods: Sequence[Object]) -> Object | None:
     """Return the newest Pod that has succeeded, if any."""
     ended = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
-    return max(ended, key=_age, default=None)
+    return max(ended, key=_creation_key, default=None)
 
 
 def _terminated(pod: Object) -> list[Object]:
+    """Return `state.terminated` of each of the Pod's containers that has ended."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return [ended for status in statuses if (ended := (status.get("state") or {}).get("terminated"))]
 
 
 def _result(pod: Object) -> Captured | None:
+    """Return the image that a termination message of the Pod reports, or None."""
     results = (decode(str(ended.get("message") or "")) for ended in _terminated(pod))
     return next(filter(None, results), None)

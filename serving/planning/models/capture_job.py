@@ -1,7 +1,8 @@
-"""The Job that captures another job's output where its volume is: reads it, and pushes its image. Pure.
+"""The capture Job: its Pod mounts the volume of a training job's output, and pushes the output's image. Pure.
 
-Its Pod has the volume read-only, the user of the Pod that wrote it, the login of the Model's registry, and no
-right in the cluster. It reports to its termination message, so that it needs no access to the API.
+The Pod has the volume read-only, the user of the Pod that wrote the output, the login of the Model's
+registry, and no right in the cluster. It reports in its termination message, so that it needs no access to
+the API.
 """
 
 from collections.abc import Mapping
@@ -19,15 +20,16 @@ CONTAINER = "capture"
 VOLUMES = ("persistentVolumeClaim", "nfs", "hostPath")
 """Sources of volumes that outlive the Pod that wrote them, and that another Pod can mount."""
 REFUSED = 65
-"""Exit status of a capture that another Pod of the same Job cannot help: EX_DATAERR of sysexits.h."""
+"""Exit status of a capture that would fail in every other Pod of the Job too: EX_DATAERR of sysexits.h."""
 _MODULE = "serving.images.capturing.process"
 _OUTPUT, _STORE, _LOGIN = "output", "store", "registry-login"
 _OUTPUT_MOUNT = "/mnt/output"
 _STORE_MOUNT = "/mnt/store"
 _RETRIES = 3
-"""Pods after the first one, within minutes; a later failure is a failed attempt at the version."""
+"""Pods after the first one, within minutes. If all fail, the attempt at the version has failed."""
 _KEPT_SECONDS = 24 * 3600
-"""A failed capture can be read for a day. One that nobody has read until then is captured again."""
+"""A failed capture Job can be inspected for a day. If the controllers have not read the result of a Job by
+then, they capture the output again."""
 _RESOURCES: Mapping[str, Any] = {
     # Hashing and sending take a core or two; memory is a few buffers for any size, and page cache.
     "requests": {"cpu": "500m", "memory": "256Mi"},
@@ -42,25 +44,27 @@ _IGNORE_DRAINS: Mapping[str, Any] = {
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
 _SHARED_SECURITY = ("supplementalGroups", "fsGroup", "seLinuxOptions")
-"""Of a Pod: whose files it may read."""
+"""Fields of the training Pod's securityContext that the capture Pod needs to read its files."""
+_NAME_CHARACTERS = 49
+"""Of the version's name in the Job's: with `capture-`, a hyphen and 5 digits of the uid, 62 characters."""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """An output, and what becomes of it."""
+    """An output, and the ModelVersion and Model for which it is captured."""
 
     version: Mapping[str, Any]
     """The ModelVersion, which owns the Job."""
     job: Mapping[str, Any]
     """The job that has written the output."""
     output: JobOutput
-    """On a volume of `VOLUMES`."""
+    """The output, on a volume of `VOLUMES`."""
     policy: ModelSpec
-    """The Model's, with a registry."""
+    """The spec of the Model, with a registry."""
 
     @property
     def login(self) -> str:
-        """The Secret with the login of the registry; empty for none."""
+        """Name of the Secret with the login of the registry; empty for none."""
         registry = self.policy.registry
         return (registry.secret_name if registry is not None else None) or ""
 
@@ -68,18 +72,19 @@ class Capture:
 def name(version: Mapping[str, Any]) -> str:
     """Return the name of a version's capture Job: a later version of the same name has another one."""
     meta = version["metadata"]
-    return f"capture-{meta['name'][:49].rstrip('-.')}-{meta['uid'].replace('-', '')[:5]}"
+    stem = meta["name"][:_NAME_CHARACTERS].rstrip("-.")
+    return f"capture-{stem}-{meta['uid'].replace('-', '')[:5]}"
 
 
 def render(capture: Capture, images: RuntimeImageSettings) -> Object:
     """Return the capture Job.
 
     Args:
-        capture: the output, and what becomes of it.
-        images: those of Slipway.
+        capture: the output, its ModelVersion and its Model.
+        images: the settings of Slipway's own images.
 
     Raises:
-        errors.Permanent: `OutputNotOnVolume`, a part of the volume that depends on the Pod.
+        errors.Permanent: `OutputNotOnVolume`, the mount has a `subPathExpr`, which depends on the Pod.
     """
     version, output = capture.version, capture.output
     meta = version["metadata"]
@@ -121,7 +126,7 @@ def _labels(version: Mapping[str, Any]) -> Object:
 
 
 def _pod(capture: Capture, images: RuntimeImageSettings) -> Object:
-    trained = capture.output.pod["spec"]
+    training_pod = capture.output.pod["spec"]
     volume = {key: value for key, value in capture.output.volume.items() if key != "name"}
     volumes = [{"name": _OUTPUT, **volume}, {"name": _STORE, "emptyDir": {}}]
     volumes += [transfer_container.secrets_volume(_LOGIN, [capture.login])] if capture.login else []
@@ -132,28 +137,32 @@ def _pod(capture: Capture, images: RuntimeImageSettings) -> Object:
         "containers": [_container(capture, images)],
         "volumes": volumes,
     }
-    shared = trained.get("securityContext") or {}
+    shared = training_pod.get("securityContext") or {}
     if context := {field: shared[field] for field in _SHARED_SECURITY if shared.get(field)}:
         if "fsGroup" in context:
             context["fsGroupChangePolicy"] = "OnRootMismatch"
         spec["securityContext"] = context
     if images.pull_secret:
         spec["imagePullSecrets"] = [{"name": images.pull_secret}]
-    return spec | _placement(trained, is_local="hostPath" in volume)
+    return spec | _placement(training_pod, is_local="hostPath" in volume)
 
 
-def _placement(trained: Mapping[str, Any], *, is_local: bool) -> Object:
-    """Return where the Pod may run: on the node of the output, if only that has it; else there, if possible.
+def _placement(training_pod: Mapping[str, Any], *, is_local: bool) -> Object:
+    """Return the fields of the Pod's spec that select its node: the node of the training Pod, if possible.
 
-    A claim that only one node mounts at a time is free again once its Pod has ended, so that another node
-    will do if the first one is full or gone.
+    Another node will do if that one is full or gone, unless the output `is_local` to it: a claim that only
+    one node mounts at a time is free again, as the training Pod has ended.
+
+    Args:
+        training_pod: the spec of the Pod that wrote the output.
+        is_local: whether only that Pod's node has the output.
     """
     placement: Object = {}
-    if trained.get("tolerations"):
-        placement["tolerations"] = trained["tolerations"]
-    if trained.get("nodeSelector") and not is_local:
-        placement["nodeSelector"] = trained["nodeSelector"]
-    if node := trained.get("nodeName"):
+    if training_pod.get("tolerations"):
+        placement["tolerations"] = training_pod["tolerations"]
+    if training_pod.get("nodeSelector") and not is_local:
+        placement["nodeSelector"] = training_pod["nodeSelector"]
+    if node := training_pod.get("nodeName"):
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         affinity: Object = (
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -200,8 +209,8 @@ def _container(capture: Capture, images: RuntimeImageSettings) -> Object:
 def _user(output: JobOutput) -> Object:
     """Return the user and group of the container that wrote the output, if its spec names them.
 
-    Another user than root may not be able to read its files. Root's files need to be readable for all, as
-    no container of Slipway runs as root.
+    Other users may not be able to read its files. Files of root must be readable for all, as no container of
+    Slipway runs as root.
     """
     shared = output.pod["spec"].get("securityContext") or {}
     own = output.container.get("securityContext") or {}

@@ -11,9 +11,12 @@ from serving.planning.models.version import is_finished
 from serving.resources import kinds, names
 
 MOST_OWNERS = 8
-"""Most owners above a job that are asked: owner references are what users write, and may form a ring."""
+"""Most owners above a job that are followed: users write owner references, which may form a ring."""
 HANDED_OFF_ANNOTATION = "slipway.dev/handed-off"
-"""On a job whose hand-off is done: the ModelVersion. If that is deleted later, it is not built again."""
+"""Annotation of a job whose hand-off is done, with the ModelVersion's name: once deleted, that version is not
+created again."""
+_JOB_NAME_CHARACTERS = 57
+"""Of a job's name in its version's: with a hyphen and 5 digits of the uid, 63 characters."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class ReleaseJob:
     """Remove the finalizer, and write `handed_off` (if any) into the annotation in the same request."""
 
     handed_off: str
+    """Name of the ModelVersion; empty if the job is not handed off."""
     warning: str = ""
+    """Message of a warning Event; empty for none."""
 
 
 HandOffStep = HoldJob | CreateVersion | ReleaseJob | None
@@ -50,7 +55,8 @@ def version_name(job: Mapping[str, Any]) -> str:
     explicit = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION)
     if explicit:
         return str(explicit)
-    return f"{meta['name'][:57].replace('.', '-').rstrip('-')}-{_short_uid(meta)}"
+    stem = meta["name"][:_JOB_NAME_CHARACTERS].replace(".", "-").rstrip("-")
+    return f"{stem}-{_short_uid(meta)}"
 
 
 def version_names(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -61,7 +67,7 @@ def version_names(job: Mapping[str, Any]) -> tuple[str, ...]:
     name, meta = version_name(job), job["metadata"]
     if names.MODEL_VERSION_ANNOTATION in (meta.get("annotations") or {}) or "." not in meta["name"]:
         return (name,)
-    return (name, f"{meta['name'][:57].rstrip('-.')}-{_short_uid(meta)}")
+    return (name, f"{meta['name'][:_JOB_NAME_CHARACTERS].rstrip('-.')}-{_short_uid(meta)}")
 
 
 def _short_uid(meta: Mapping[str, Any]) -> str:
@@ -105,7 +111,7 @@ def next_step(job: TrainingJob, version: Mapping[str, Any] | None, *, is_part: b
     Args:
         job: any job.
         version: the ModelVersion with the first of `version_names(job.object)` that exists, or None.
-        is_part: whether it belongs to another job that makes a version.
+        is_part: whether the job belongs to another job that makes a version.
     """
     meta = job.object["metadata"]
     has_finalizer = names.HANDOFF_FINALIZER in (meta.get("finalizers") or [])

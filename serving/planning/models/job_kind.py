@@ -1,6 +1,7 @@
 """A kind of training job: how an object of it ends, and which of its Pods has the output.
 
-The rules are data (`serving.job_kinds`); nothing here knows a project.
+The rules are data (`manifests/job-kinds`, read by `serving.job_kinds`): this module names no project. A path
+is a field of the job with dots, such as `status.phase`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,17 +16,21 @@ from serving.resources.kinds import OptionalKind
 
 Outcome = Literal["Succeeded", "Failed"]
 NOT_LISTED = "JobsNotListed"
-"""Reason of an unknown job until the API has answered for the first time: it lasts for moments."""
+"""Reason of an `UnknownJob` until the API has listed the jobs of the kind for the first time."""
 
 
 @dataclass(frozen=True, eq=False)
 class JobKind:
-    """One row of the table."""
+    """The rules for one kind of job."""
 
     of: OptionalKind
+    """The kind in the API."""
     succeeded: tuple[Sign, ...]
+    """A job with one of these signs has succeeded, unless it has a sign of failure."""
     failed: tuple[Sign, ...]
+    """A job with one of these signs has failed."""
     pods: JobPods
+    """The labels of the job's Pods, and which of the Pods may have its output."""
 
     def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
         """Return how the job has ended; None while it has not."""
@@ -34,20 +39,25 @@ class JobKind:
         return "Succeeded" if any(_has(job, sign) for sign in self.succeeded) else None
 
     def pod_selector(self, job: Mapping[str, Any]) -> str:
-        """Return the labels of its Pods in the notation of `kubectl get -l`; empty before it has any."""
-        value = _text(job, self.pods.value)
-        labels = {**self.pods.labels, self.pods.label: value}
-        return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) if value else ""
+        """Return the label selector of the job's Pods in the notation of `kubectl get -l`.
+
+        Empty while the job lacks the field with the value of the label, so that it has no Pods yet.
+        """
+        label_value = _text(job, self.pods.value)
+        if not label_value:
+            return ""
+        labels = {**self.pods.labels, self.pods.label: label_value}
+        return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
 
     def with_output(self, job: Mapping[str, Any], pods: Iterable[Object]) -> list[Object]:
-        """Return those Pods that may have the job's output, the best first.
+        """Return the Pods that may have the job's output, the best first.
 
-        A Pod that names the directory of its output is better than others, then one of a preferred role, then
-        a newer one.
+        A Pod with a value for `SLIPWAY_OUTPUT_DIR` comes first, then a Pod of a preferred role, then a newer
+        Pod.
 
         Args:
-            job: which has succeeded.
-            pods: those with the labels of `pod_selector`.
+            job: a job that has succeeded.
+            pods: the Pods with the labels of `pod_selector`.
         """
         own = [
             pod
@@ -60,30 +70,31 @@ class JobKind:
         return sorted(own, key=lambda pod: (not _names_output(pod), self._rank(pod)))
 
     def trimmed(self, job: Object) -> Object:
-        """Return the object without the parts that no rule reads: a Workflow's status may have a megabyte."""
+        """Return the job without the parts that no rule reads: a Workflow's status may have a megabyte."""
         meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
         annotations = meta.get("annotations") or {}
         meta["annotations"] = {k: v for k, v in annotations.items() if k.startswith(names.ANNOTATION_PREFIX)}
         status = job.get("status")
-        status = (
-            {k: v for k, v in status.items() if k in self._read_fields()} if isinstance(status, dict) else {}
-        )
+        read_fields = self._read_fields()
+        status = {k: v for k, v in status.items() if k in read_fields} if isinstance(status, dict) else {}
         kept = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": meta, "status": status}
         return kept | job_template.trimmed(job, self.pods.templates)
 
     def templates(self, job: Mapping[str, Any]) -> list[Object]:
-        """Return the templates that name the directory of the output, as Pods with a spec alone."""
+        """Return the Pod templates with a value for `SLIPWAY_OUTPUT_DIR`, as Pods that have only a spec."""
         return [pod for pod in job_template.templates(job, self.pods.templates) if _names_output(pod)]
 
     def _read_fields(self) -> set[str]:
         """Return the members of a status that the rules read."""
         paths = [path for sign in (*self.succeeded, *self.failed) for path in sign.fields]
+        # Each path begins with `status.`, except for a label value of `metadata.name`, which adds a member
+        # `name` that no status needs.
         return {"conditions", *(path.split(".")[1] for path in (*paths, self.pods.value))}
 
     def _has_pod(self, job: Mapping[str, Any], pod: Object) -> bool:
-        """Whether the Pod is this job's, and not that of an earlier one with its name.
+        """Whether a Pod with the job's labels is the job's, and not a Pod of an earlier job of the same name.
 
-        A later one cannot exist, as a finalizer holds the job.
+        A later job of the same name cannot exist yet, as a finalizer holds this one.
         """
         meta = pod["metadata"]
         if self.pods.owned:
@@ -92,6 +103,7 @@ class JobKind:
         return bool(meta["creationTimestamp"] >= created)
 
     def _rank(self, pod: Object) -> int:
+        """Return the index of the Pod's role in `pods.first`; its length if the Pod has no such role."""
         labels = (pod["metadata"].get("labels") or {}).items()
         ranks = (rank for rank, role in enumerate(self.pods.first) if role.items() <= labels)
         return next(ranks, len(self.pods.first))
@@ -116,7 +128,7 @@ class UnknownJob(NamedTuple):
 
 
 class JobKinds:
-    """The table of an installation."""
+    """The kinds of jobs that an installation knows."""
 
     def __init__(self, rows: Iterable[JobKind]) -> None:
         self._rows = {(row.of.group, row.of.kind): row for row in rows}
@@ -125,18 +137,21 @@ class JobKinds:
         return iter(self._rows.values())
 
     def find(self, group: str, kind: str) -> JobKind | None:
-        """Return the row of a kind, or None."""
+        """Return the rules for a kind, or None."""
         return self._rows.get((group, kind))
 
 
 def of_reference(reference: Mapping[str, Any]) -> tuple[str, str]:
-    """Return group and kind of a reference; that of an earlier release, without them, is to a Job."""
+    """Return group and kind of a reference to a job.
+
+    A reference that an earlier release wrote has neither, and is to a `batch/v1` Job.
+    """
     group, _, _ = reference.get("apiVersion", kinds.JOB.api_version).rpartition("/")
     return group, reference.get("kind", kinds.JOB.kind)
 
 
 def _has(job: Mapping[str, Any], sign: Sign) -> bool:
-    """Whether the job has the sign. Others write its status, which may have any shape."""
+    """Whether the job has the sign. Another controller writes the job's status, which may have any shape."""
     if sign.fields:
         return all(_text(job, path) in values for path, values in sign.fields.items())
     listed = _value(job, "status.conditions")
@@ -149,12 +164,13 @@ def _has(job: Mapping[str, Any], sign: Sign) -> bool:
 
 
 def _text(job: Mapping[str, Any], path: str) -> str:
-    """Return a field that is text; empty where it is none."""
+    """Return the text at a path; empty if there is none, or another type of value."""
     value = _value(job, path)
     return value if isinstance(value, str) else ""
 
 
 def _value(job: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a path; None if there is none."""
     value: Any = job
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
@@ -162,5 +178,6 @@ def _value(job: Mapping[str, Any], path: str) -> Any:
 
 
 def _names_output(pod: Object) -> bool:
+    """Whether a container of the Pod has a value for `SLIPWAY_OUTPUT_DIR`."""
     variables = (v for c in pod["spec"].get("containers") or [] for v in c.get("env") or [])
     return any(v["name"] == names.OUTPUT_DIR_ENV and v.get("value") for v in variables)

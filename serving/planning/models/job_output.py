@@ -1,4 +1,4 @@
-"""The volume with a job's output, from the job's Pod. Pure: where its bytes are is for the caller to know."""
+"""The volume with a job's output, and the directory on it, from the spec of the job's Pod. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,17 +12,19 @@ class JobOutput(NamedTuple):
     """The directory `$SLIPWAY_OUTPUT_DIR` of a container."""
 
     pod: Object
+    """The Pod, or a template of the job as a Pod that has only a spec."""
     container: Object
+    """The container with the variable."""
     volume: Object
-    """Of the Pod's spec."""
+    """The entry of the Pod's `volumes`; empty if the mount names none of them."""
     mount: Object
-    """Of the container."""
+    """The entry of the container's `volumeMounts`."""
     path: str
-    """Below the mount; empty for the mount itself."""
+    """Path of the directory below the mount; empty for the mount itself."""
 
     @property
     def directory(self) -> str:
-        """Its path in the container."""
+        """Path of the directory in the container."""
         return below(self.mount["mountPath"], self.path)
 
 
@@ -30,11 +32,11 @@ def of_job(job: Mapping[str, Any], pods: Sequence[Object]) -> JobOutput:
     """Return the output of a job that has succeeded.
 
     Args:
-        job: of any kind.
-        pods: those that may have its output, the best first.
+        job: a job of any kind.
+        pods: the Pods that may have the job's output, the best first.
 
     Raises:
-        errors.Permanent: `OutputGone` (no such Pod is left), and those of `of_pod`.
+        errors.Permanent: `OutputGone` (no such Pod exists any more), and those of `of_pod`.
     """
     if not pods:
         raise errors.Permanent("OutputGone", f"{full_name(job)} has no succeeded Pod any more")
@@ -58,23 +60,28 @@ def of_pod(job: Mapping[str, Any], pod: Object) -> JobOutput:
 
 
 def _resolved(pod: Object, container: Object, directory: str) -> JobOutput:
+    """Return the output at a path in the container, with the innermost mount that has it."""
+
+    def depth(mount: Object) -> int:
+        return len(_parts(mount["mountPath"]))
+
     parts = _parts(directory)
     if ".." in parts:
         raise errors.Permanent("OutputNotOnVolume", f"{names.OUTPUT_DIR_ENV} {directory} must not have '..'")
     mounts = [
         mount
         for mount in container.get("volumeMounts") or []
-        if parts[: len(_parts(mount["mountPath"]))] == _parts(mount["mountPath"])
+        if parts[: depth(mount)] == _parts(mount["mountPath"])
     ]
-    mount = max(mounts, key=lambda mount: len(_parts(mount["mountPath"])), default=None)
+    mount = max(mounts, key=depth, default=None)
     if mount is None:
         raise not_on_volume(directory, "a mounted volume")
     volume: Object = next((v for v in pod["spec"].get("volumes") or [] if v["name"] == mount["name"]), {})
-    return JobOutput(pod, container, volume, mount, "/".join(parts[len(_parts(mount["mountPath"])) :]))
+    return JobOutput(pod, container, volume, mount, path="/".join(parts[depth(mount) :]))
 
 
 def full_name(job: Mapping[str, Any]) -> str:
-    """Return kind and name for messages: `PyTorchJob train`."""
+    """Return the job's kind and name for messages, such as `PyTorchJob train`."""
     return f"{job['kind']} {job['metadata']['name']}"
 
 
@@ -83,7 +90,7 @@ def _parts(path: str) -> list[str]:
 
 
 def below(base: str, path: str) -> str:
-    """Return the path of what is at `path` below `base`; an empty `path` is `base`."""
+    """Return `path`, which is relative to `base`, appended to `base`; `base` itself if `path` is empty."""
     return f"{base.rstrip('/')}/{path}" if path else base
 
 

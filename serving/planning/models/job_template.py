@@ -1,6 +1,6 @@
 """The templates of a job's Pods: once no Pod is left, they name the volume of the output.
 
-Others define these objects, so that any part of them may have any shape.
+Other projects define these objects, so that any part of them may have any shape.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,23 +9,24 @@ from typing import Any
 from serving.objects import Object
 
 _SPEC = "spec"
-"""Of a template."""
+"""Field of a template with the Pod's spec."""
 
 
 def templates(job: Mapping[str, Any], paths: Iterable[str]) -> list[Object]:
     """Return the templates as Pods that have only a spec, in the order of their paths.
 
     Args:
-        job: of any kind.
-        paths: of templates, with points. A list on the way stands for each of its items.
+        job: a job of any kind.
+        paths: fields of the job with templates, such as `spec.replicatedJobs.template.spec.template`. A list
+            on a path stands for each of its items.
     """
     specs = (spec for path in paths for spec in _each(job, [*path.split("."), _SPEC]))
     return [{"spec": spec} for spec in specs if _is_pod(spec)]
 
 
 def trimmed(job: Mapping[str, Any], paths: Iterable[str]) -> Object:
-    """Return the parts of a job from which `templates` reads."""
-    tree: Object = {}
+    """Return the parts of a job that `templates` reads."""
+    tree: Object = {}  # the keys of all paths, nested; a leaf is empty
     for path in paths:
         node = tree
         for key in [*path.split("."), _SPEC]:
@@ -35,6 +36,7 @@ def trimmed(job: Mapping[str, Any], paths: Iterable[str]) -> Object:
 
 
 def _each(value: Any, keys: list[str]) -> Iterator[Any]:
+    """Yield the values at a path of keys, in each item of a list on the path."""
     if not keys:
         yield value
     elif isinstance(value, list):
@@ -45,6 +47,7 @@ def _each(value: Any, keys: list[str]) -> Iterator[Any]:
 
 
 def _pruned(value: Any, tree: Mapping[str, Any]) -> Any:
+    """Return a value without the parts that are not in the tree of keys; a leaf is kept whole."""
     if not tree:
         return value
     if isinstance(value, list):
@@ -71,8 +74,9 @@ def _is_pod(spec: Any) -> bool:
     )
 
 
-def _are_objects(items: Any, *texts: str) -> bool:
-    """Whether it is a list of objects that have these texts."""
+def _are_objects(items: Any, *text_fields: str) -> bool:
+    """Whether `items` is a list of objects, each with text in each of these fields."""
     return isinstance(items, list) and all(
-        isinstance(item, dict) and all(isinstance(item.get(key), str) for key in texts) for item in items
+        isinstance(item, dict) and all(isinstance(item.get(field), str) for field in text_fields)
+        for item in items
     )

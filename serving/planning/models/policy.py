@@ -26,9 +26,9 @@ class ModelPolicy:
     """The rules that the settings, or one Namespace, set for model versions."""
 
     place: str
-    """For messages: `Namespace team`."""
+    """The settings or the Namespace, for messages, such as `Namespace team`."""
     rules: frozenset[str] = frozenset()
-    """Names of rules, which may be unknown ones."""
+    """Names of rules; a name that is not in `RULES` makes the policy invalid."""
     keys: frozenset[str] = frozenset()
     """Fingerprints of the public keys of the rule `signed`."""
     problem: str = ""
@@ -54,14 +54,21 @@ def rules_of(namespace: Mapping[str, Any]) -> frozenset[str]:
 def is_unexamined(
     policies: Iterable[ModelPolicy], status: Mapping[str, Any], examination: Examination | None
 ) -> bool:
-    """Whether the image must be examined before the policies can be applied: for code, or for signatures."""
+    """Whether the image must be examined before the policies can be applied: for code, or for signatures.
+
+    Args:
+        policies: the policies to apply.
+        status: the version's status, which has `contents` and `signedBy` once the image was examined.
+        examination: the last one by this process; None if there is none, or a failed one is to be repeated.
+    """
     last = examination or Examination(frozenset())
-    unchecked = [
+    # A policy that a known signature satisfies needs no search for the others of its keys.
+    unchecked_keys = [
         policy.keys - last.keys
         for policy in policies
         if SIGNED in policy.rules and policy.keys.isdisjoint(status.get("signedBy") or [])
     ]
-    return any(unchecked) or ("contents" not in status and not last.problem)
+    return any(unchecked_keys) or ("contents" not in status and not last.problem)
 
 
 def violation(

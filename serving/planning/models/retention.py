@@ -12,14 +12,16 @@ from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.conditions import Condition
 
 RELEASED = "Released"
-"""Condition of a ModelVersion that is being deleted: False, with its users, as long as it is used."""
+"""Condition of a ModelVersion that is being deleted: False, with the users, while the version is in use."""
 _NAMED_USERS = 3
+"""Most users that a message names; it has the number of the others."""
 
 
 def is_store_shared(versions: ClusterVersions) -> bool:
-    """Whether Pods mount the images of the controllers' store: those of one machine do, no cluster's.
+    """Whether Pods mount the images of the controllers' store, as on one machine, and not on a cluster.
 
-    A node that has not registered yet is that of one machine, as the controllers of a cluster run on nodes.
+    Without any node the API is that of one machine, whose node has not registered yet: the controllers of a
+    cluster run on its nodes.
     """
     return not versions.problem and (not versions.nodes or volume.is_one_machine(versions))
 
@@ -86,9 +88,9 @@ def on_deletion(
 
     Args:
         version: the ModelVersion.
-        users: objects of the API that use it.
-        pinned_by: other owners of a pin on its image in the store.
-        shared_with: other ModelVersions with the same digest; the image then stays in any case.
+        users: names of the objects of the API that use the version.
+        pinned_by: names of other owners of a pin on the version's image in the store.
+        shared_with: other ModelVersions with the same digest, for which the image is kept.
     """
     if users:
         return KeepImage(f"used by {_named(users)}")
@@ -108,6 +110,7 @@ def kept_status(version: Mapping[str, Any], message: str, now: str) -> Object:
     """Return the status of a version whose deletion waits: its old status, with the condition `Released`."""
     status = dict(version.get("status") or {})
     stored = status.get("conditions") or []
+    # `merge` keeps only conditions that are passed as new ones.
     others = [
         Condition(c["type"], c["status"], c["reason"], c.get("message", ""))
         for c in stored

@@ -14,7 +14,7 @@ from serving.planning.models import policy
 from serving.planning.models.job_kind import TrainingJob, UnknownJob, of_reference
 from serving.planning.models.policy import Examination, ModelPolicy
 from serving.resources import conditions, kinds, names
-from serving.resources.conditions import Condition
+from serving.resources.conditions import Condition, StatusReason
 from serving.resources.formats import file_list
 from serving.resources.model import Phase
 
@@ -48,12 +48,12 @@ class BuildImage:
 
     job: TrainingJob | None
     captured: str = ""
-    """The image of the job's output, by digest, if a Pod has pushed it."""
+    """Reference of the image of the job's output, with its digest, if a Pod has pushed it; else empty."""
 
 
 @dataclass(frozen=True)
 class RetryBuild:
-    """The attempt failed; the next is due in `seconds`."""
+    """The attempt failed; the next attempt is due in `seconds`."""
 
     reason: str
     message: str
@@ -62,12 +62,12 @@ class RetryBuild:
 
 @dataclass(frozen=True)
 class ExamineImage:
-    """Find the files with code and the signatures, as far as the status lacks what a policy asks for."""
+    """Find the image's files with code and its signatures: the status lacks results of an examination."""
 
 
 @dataclass(frozen=True)
 class ApplyPolicies:
-    """The status is not what the policies make of the version."""
+    """Write the phase and the reason that the policies give the version: the stored ones differ."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ VersionStep = (
 CORRECTABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
 """Reasons that an administrator of the Secret or the registry can correct: another attempt may succeed."""
 _MAX_TAG = 118
-"""Characters of a tag, to which a push adds `-modelpack`: a registry allows 128."""
+"""Most characters of a tag, to which a push adds `-modelpack`: a registry allows 128."""
 _OWN_STATUS = frozenset({"phase", "attempts", "observedGeneration", "conditions", "finishTime"})
-"""Fields of the status that describe the version's life, not its image."""
+"""Fields of the status that describe the version's progress, not its image."""
 
 
 def is_finished(version: Mapping[str, Any] | None) -> bool:
@@ -127,25 +127,27 @@ def next_step(
 
     Args:
         version: the ModelVersion.
-        job: that its source names, or None.
+        job: the job that its source names, or None.
         model: its Model, which has the build policy. If it is None, the Model controller is about to create
             it.
-        policies: for its namespace; None if they are not known yet, and a finished version stays as it is.
+        policies: the model policies for its namespace; None if they are not known yet, so that a finished
+            version remains as it is.
         examination: the last one by this process, if any.
     """
     if model is not None and (metadata := _missing_metadata(version["metadata"], model)):
         return AdoptVersion(metadata)
     if is_finished(version):
-        return VersionFinished() if policies is None else _under(policies, version, examination)
+        return VersionFinished() if policies is None else _after_finish(version, policies, examination)
     if model is None:
         return WaitForSource("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
     source = version["spec"]["source"]
     return _from_job(source["job"], job) if "job" in source else BuildImage(None)
 
 
-def _under(
-    policies: Sequence[ModelPolicy], version: Mapping[str, Any], examination: Examination | None
+def _after_finish(
+    version: Mapping[str, Any], policies: Sequence[ModelPolicy], examination: Examination | None
 ) -> VersionStep:
+    """Return the next step for a finished version, to which the policies have to be applied."""
     status = version["status"]
     if status["phase"] == "Failed":
         return VersionFinished()
@@ -153,21 +155,24 @@ def _under(
         return ExamineImage()
     phase, reason = judge(policies, status, examination)
     ready = conditions.find(status.get("conditions"), "Ready") or {}
-    is_reported = phase == "Ready" or (ready.get("reason"), ready.get("message")) == reason
+    is_reported = phase == "Ready" or reason == StatusReason(
+        ready.get("reason", ""), ready.get("message", "")
+    )
     return VersionFinished() if phase == status["phase"] and is_reported else ApplyPolicies()
 
 
 def judge(
     policies: Sequence[ModelPolicy], status: Mapping[str, Any], examination: Examination | None = None
-) -> tuple[Phase, tuple[str, str]]:
-    """Return the phase of a version that has its image, with reason and message of `Ready`."""
+) -> tuple[Phase, StatusReason]:
+    """Return the phase of a version that has its image, and the reason of its condition `Ready`."""
     problem = examination.problem if examination is not None else ""
     if (violation := policy.violation(policies, status, problem)) is not None:
-        return "Blocked", (violation.reason, violation.message)
-    return "Ready", ("Built", f"image {status['digest']}")
+        return "Blocked", violation
+    return "Ready", StatusReason("Built", f"image {status['digest']}")
 
 
 def _from_job(source: Mapping[str, Any], job: TrainingJob | UnknownJob | None) -> VersionStep:
+    """Return the next step for an unfinished version whose source is the job that `source` refers to."""
     name, uid = f"{of_reference(source)[1]} {source['name']}", source.get("uid", "")
     if isinstance(job, UnknownJob):
         return WaitForSource(job.reason, job.message)
@@ -232,6 +237,7 @@ def after_failure(
 
 
 def _after_job(job: TrainingJob, name: str, uid: str) -> VersionStep:
+    """Return the next step by the outcome of the job; `uid`, unless empty, is that of the source."""
     if uid and job.object["metadata"]["uid"] != uid:
         return FailVersion("JobReplaced", f"{name} does not have the uid {uid}: it was replaced")
     if job.outcome == "Failed":
@@ -258,17 +264,18 @@ def repository(version: Mapping[str, Any]) -> str:
 
 
 def tag(version: Mapping[str, Any]) -> str:
-    """Return the tag of the image in a registry: the version's name, of a long one its begin and a hash."""
+    """Return the tag of the image in a registry: the version's name; a long name is cut and gets a hash."""
     name = str(version["metadata"]["name"])
     if len(name) <= _MAX_TAG:
         return name
-    return f"{name[: _MAX_TAG - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    suffix = f"-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[: _MAX_TAG - len(suffix)]}{suffix}"
 
 
 def status(
     version: Mapping[str, Any],
     phase: Phase,
-    condition: tuple[str, str],
+    reason: StatusReason,
     now: str,
     built: Mapping[str, Any] | None = None,
     *,
@@ -279,14 +286,14 @@ def status(
     Args:
         version: the ModelVersion.
         phase: its new phase.
-        condition: reason and message of `Ready`, which is True only in phase Ready.
-        now: RFC 3339; the finish time, once the version is finished.
+        reason: the reason of the condition `Ready`, which is True only in phase Ready.
+        now: RFC 3339; becomes the finish time of a version that finishes now.
         built: image, digest, size and so on, once known.
         attempts: failed attempts so far.
     """
     generation = version["metadata"].get("generation", 1)
     old = version.get("status") or {}
-    ready = Condition("Ready", "True" if phase == "Ready" else "False", *condition)
+    ready = Condition("Ready", "True" if phase == "Ready" else "False", reason.reason, reason.message)
     result: Object = {
         "phase": phase,
         "attempts": attempts,
@@ -300,7 +307,7 @@ def status(
 
 
 def files_digest(version: Mapping[str, Any]) -> str:
-    """Return the digest of the list of the files; computed where an older release has described the image."""
+    """Return the digest of `files.json`; it is computed if the status, by an earlier release, lacks it."""
     status = version["status"]
     listed = [(file["path"], file["digest"], file["size"]) for file in status.get("files") or []]
     return status.get("filesDigest") or file_list.digest(listed)
@@ -327,14 +334,14 @@ def describe(
 
     Args:
         image: repository and digest.
-        digest: of the manifest.
+        digest: digest of the image's manifest.
         size: total bytes of the files.
-        framework: of the version or its output.
-        metrics: of the training.
-        files: (path, digest, bytes) of each.
-        origin: from `lineage`.
-        source_revision: of the training program; empty if unknown.
-        examined: from `examined`.
+        framework: the framework of the version or its output.
+        metrics: metrics of the training, by name.
+        files: (path, digest, bytes) of each file, as in `file_list`.
+        origin: the result of `lineage`.
+        source_revision: revision of the training program; empty if unknown.
+        examined: the result of `examined`.
     """
     return {
         "image": image,
@@ -350,7 +357,7 @@ def describe(
 
 
 def examined(code: Mapping[str, str], signed_by: Iterable[str]) -> Object:
-    """Return the part of the status that says what an examination of the image has shown.
+    """Return the part of the status with the results of an examination of the image.
 
     Args:
         code: format of each file with code, by path.

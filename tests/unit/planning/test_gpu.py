@@ -245,8 +245,8 @@ def test_every_gpu_type_has_a_ladder_of_rising_profiles() -> None:
     assert set(get_args(gpu_types)) == set(mig.LADDERS)
     for ladder in mig.LADDERS.values():
         for smaller, larger in zip(ladder.profiles, ladder.profiles[1:], strict=False):
-            assert smaller[0] <= larger[0]
-            assert smaller[1] <= larger[1]
+            assert smaller.slices <= larger.slices
+            assert smaller.gigabytes <= larger.gigabytes
 
 
 MECHANISMS = st.sampled_from(

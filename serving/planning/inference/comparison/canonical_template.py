@@ -1,4 +1,4 @@
-"""A Pod template as a value that does not depend on how it was written: for comparisons alone.
+"""A Pod template in a canonical form for comparisons: two notations of one template become equal.
 
 The API server stores quantities in its canonical form (`0.5` as `500m`), and leaves out fields without a
 pointer whose value is empty (`omitempty`). https://github.com/kubernetes/api/blob/master/core/v1/types.go
@@ -13,7 +13,7 @@ from serving.resources.formats import quantity
 _QUANTITY_MAPS = frozenset({"requests", "limits"})
 _QUANTITIES = frozenset({"sizeLimit", "divisor"})
 _TEXT_MAPS = frozenset({"labels", "annotations", "nodeSelector", "matchLabels"})
-"""Maps of text, in which an empty value is stored."""
+"""Maps of text, in which the API server stores empty values too."""
 _ZERO_IS_ABSENT = frozenset(
     {
         "failureThreshold",
@@ -28,7 +28,8 @@ _ZERO_IS_ABSENT = frozenset(
         "tty",
     }
 )
-"""Numbers and booleans without a pointer; others, such as `allowPrivilegeEscalation`, mean what they say."""
+"""Numbers and booleans that are no pointers in Go: the API server leaves out 0 and false. In other fields,
+such as `allowPrivilegeEscalation`, 0 or false differs from an absent field."""
 _DEFAULTED = frozenset(
     {
         "apiVersion",
@@ -45,16 +46,21 @@ _DEFAULTED = frozenset(
         "timeoutSeconds",
     }
 )
-"""Fields that the API server sets if they are empty."""
+"""Fields that the API server sets to a default if they are empty."""
 
 
 def canonical(template: Object) -> Object:
-    """Return the template with quantities as numbers, and None for fields that the API server leaves out."""
+    """Return the template with quantities as numbers, for `drift.covers` of a stored and a desired template.
+
+    An empty field is None, which only an absent or empty stored field covers. An empty field that gets a
+    default is left out, as the default may be any value.
+    """
     result: Object = _canonical(template, "")
     return result
 
 
 def _canonical(value: Any, field: str) -> Any:
+    """Return a value within the template; `field` is its key, empty for the template and items of lists."""
     if isinstance(value, dict):
         if field in _TEXT_MAPS:
             return value
@@ -80,6 +86,7 @@ def _is_empty(field: str, value: Any) -> bool:
 
 
 def _amount(value: Any) -> Decimal | Any:
+    """Return a quantity as a number, and a value that is no quantity unchanged."""
     try:
         return quantity.parse(value)
     except ValueError:

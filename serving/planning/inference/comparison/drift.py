@@ -18,7 +18,7 @@ def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
     if ensure.kind is kinds.ROUTE and not routes_alike(existing["spec"], desired["spec"]):
         return True
     if ensure.kind is kinds.AUTOSCALER and _without_count(existing["spec"]) != desired["spec"]:
-        return True  # the desired spec is complete: a field that it omits is removed
+        return True  # the desired spec is complete: server-side apply removes a field that it omits
     if _is_on_demand(existing) != _is_on_demand(desired):
         return True
     if ensure.kind in (kinds.DEPLOYMENT, kinds.DAEMON_SET):
@@ -27,29 +27,33 @@ def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
 
 
 def template_covers(stored: Object, desired: Object) -> bool:
-    """Whether every field of a desired Pod template has its value in the stored one, however written."""
+    """Whether every field of a desired Pod template has its value in the stored one, in any notation."""
     return covers(stored, desired) or covers(canonical(stored), canonical(desired))
 
 
 def _workload_covers(existing: Object, desired: Object) -> bool:
+    """Whether a stored Deployment or DaemonSet covers the desired one, its Pod template in any notation."""
     if covers(existing, desired):
         return True
-    bare, desired_bare = (
-        {**workload, "spec": {**workload["spec"], "template": {}}} for workload in (existing, desired)
+    return covers(_without_template(existing), _without_template(desired)) and template_covers(
+        existing["spec"]["template"], desired["spec"]["template"]
     )
-    templates = (workload["spec"]["template"] for workload in (existing, desired))
-    return covers(bare, desired_bare) and template_covers(*templates)
+
+
+def _without_template(workload: Object) -> Object:
+    return {**workload, "spec": {**workload["spec"], "template": {}}}
 
 
 def routes_alike(existing: Object, desired: Object) -> bool:
-    """Whether a Route's spec needs no update; an optional field that the desired spec omits is
-    removed.
-    """
+    """Whether a Route's spec needs no update; a stored optional field that `desired` omits needs one."""
     return covers(existing, desired) and _optional(existing) == _optional(desired)
 
 
 def covers(existing: Any, desired: Any) -> bool:
-    """Whether every field of `desired` has its value in `existing`; fields added by servers do not count."""
+    """Whether every field of `desired` has its value in `existing`, which may have further fields.
+
+    None in `desired` is the value of an absent field.
+    """
     if existing == desired:  # the common case, checked at every reconcile
         return True
     if isinstance(desired, dict):
@@ -87,5 +91,5 @@ def _optional(spec: Object) -> list[Any]:
 
 
 def _is_on_demand(child: Object) -> bool:
-    """Whether the activator watches the object; an apply without the label ends that."""
+    """Whether the object has the label by which the activator watches it; an apply may have to remove it."""
     return names.ON_DEMAND_LABEL in (child["metadata"].get("labels") or {})

@@ -20,15 +20,13 @@ RESTART_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
 """`kubectl rollout restart` writes it into the template; it changes nothing but the age of the Pods."""
 _RESTART_PATH = f"metadata.annotations.{RESTART_ANNOTATION}"
 _ITSELF = "."
+"""Element of `fieldsV1` by which a manager owns a map or an item itself, beside fields of it."""
 _ABSENT = object()
+"""Value of a field that a template does not have."""
 
 
 def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | None:
-    """Return the action that puts the template of a Deployment back, or None if there is nothing to put back.
-
-    There is nothing either if the last attempt was at the same generation: then it had no effect, as a
-    webhook had added its fields again.
-    """
+    """Return the action that puts a Deployment's template back; None if it has no edits, or must wait."""
     meta = ensure.object["metadata"]
     deployment = observed.deployments.get(meta["name"])
     if ensure.kind is not kinds.DEPLOYMENT or deployment is None or meta["name"] in observed.put_back_blocked:
@@ -41,12 +39,12 @@ def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | Non
 
 
 def of_others(deployment: Object, template: Object, manager: str) -> dict[str, tuple[str, ...]]:
-    """Return manager → paths within the stored template that it owns and that differ from `template`.
+    """Return field manager → paths of its fields in the stored template that differ from `template`.
 
     Args:
-        deployment: the stored object.
+        deployment: the stored Deployment.
         template: the rendered template.
-        manager: the own field manager, whose fields are no edits.
+        manager: the controller's own field manager, whose fields are no edits.
     """
     stored, desired = canonical(deployment["spec"]["template"]), canonical(template)
     edits: dict[str, tuple[str, ...]] = {}
@@ -67,11 +65,20 @@ def describe(edits: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _edits(owned: Mapping[str, Any], stored: Any, desired: Any, path: str) -> Iterator[str]:
-    """Yield the paths of owned fields whose stored value is not the desired one."""
+    """Yield the paths of owned fields whose stored value is not the desired one.
+
+    Args:
+        owned: a tree of `fieldsV1`; its keys are the path elements that `_member` reads.
+        stored: the stored template, or the part of it at `path`.
+        desired: the same part of the rendered template.
+        path: the path from the template to that part, as in messages.
+    """
     if stored is _ABSENT or stored is None:
         return
     below = {element: tree for element, tree in owned.items() if element != _ITSELF}
-    if not below or (desired is _ABSENT and _ITSELF in owned):
+    is_leaf = not below
+    is_added_whole = desired is _ABSENT and _ITSELF in owned
+    if is_leaf or is_added_whole:
         if stored != desired:
             yield path
         return
@@ -80,7 +87,11 @@ def _edits(owned: Mapping[str, Any], stored: Any, desired: Any, path: str) -> It
 
 
 def _member(value: Any, element: str) -> Any:
-    """Return the part of a value at an element of a FieldsV1 path."""
+    """Return the part of a value at an element of a `fieldsV1` path; `_ABSENT` if there is none.
+
+    An element is `f:FIELD` of a map, `v:JSON` (the item of a list with this value) or `k:JSON` (the item with
+    these keys).
+    """
     element_type, content = element[:2], element[2:]
     if element_type == "f:":
         return value.get(content, _ABSENT) if isinstance(value, dict) else _ABSENT
@@ -90,7 +101,7 @@ def _member(value: Any, element: str) -> Any:
     if element_type != "k:":
         return _ABSENT
     keys = json.loads(content)
-    # A rendered item may lack a key that has a default, as the protocol of a port.
+    # A rendered item may lack a key that has a default, such as the protocol of a port.
     return next((item for item in items if all(item.get(k, v) == v for k, v in keys.items())), _ABSENT)
 
 

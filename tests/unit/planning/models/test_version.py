@@ -22,6 +22,7 @@ from serving.planning.models.version import (
     WaitForSource,
 )
 from serving.resources import conditions, names
+from serving.resources.conditions import StatusReason
 from serving.resources.formats import file_list
 
 NOW = "2026-01-01T00:00:00Z"
@@ -115,7 +116,7 @@ def test_an_unfinished_version_is_not_finished() -> None:
 
 @given(st.sampled_from(["Pending", "Building", "Ready", "Blocked", "Failed"]))
 def test_ready_is_true_only_in_phase_ready_and_finish_time_only_at_the_end(phase: Any) -> None:
-    status = planner.status(version(), phase, ("Why", "words"), NOW)
+    status = planner.status(version(), phase, StatusReason("Why", "words"), NOW)
     condition = conditions.find(status["conditions"], "Ready")
     assert condition is not None
     assert (condition["status"] == "True") == (phase == "Ready")
@@ -150,7 +151,7 @@ def test_status_lists_the_built_image_and_its_lineage() -> None:
         source_revision="abc",
         examined=planner.examined({"model.joblib": "Pickle"}, {"sha256:4", "sha256:3"}),
     )
-    status = planner.status(of_job("u1"), "Ready", ("Built", "image"), NOW, built)
+    status = planner.status(of_job("u1"), "Ready", StatusReason("Built", "image"), NOW, built)
     named = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1"}
     assert status["lineage"] == named | {"sourceRevision": "abc"}
     assert status["files"] == [{"path": "model.joblib", "digest": "sha256:2", "size": 3}]
@@ -240,7 +241,8 @@ def test_requested_delay_lengthens_the_retry_delay_up_to_the_bound(
 
 
 def test_failed_attempts_are_counted_in_the_status() -> None:
-    assert planner.status(version(), "Building", ("Down", "words"), NOW, attempts=3)["attempts"] == 3
+    stored = planner.status(version(), "Building", StatusReason("Down", "words"), NOW, attempts=3)
+    assert stored["attempts"] == 3
 
 
 NO_CODE = ModelPolicy("Namespace team", frozenset({"noCode"}))
