@@ -132,7 +132,8 @@ async def change(on: ControlPlane, count: int, resting: Mapping[str, float]) -> 
     first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
     for step in range(CHANGES):
         number = step * count // CHANGES
-        written = await on.kube.apply(kinds.INFERENCE, inference(number, 50))
+        weight = (50, 60)[step % 2]  # of fewer Inferences than changes, each change is one still
+        written = await on.kube.apply(kinds.INFERENCE, inference(number, weight))
         name, generation = written["metadata"]["name"], written["metadata"]["generation"]
         await until(partial(on.reached, name, generation))
     took = clock.monotonic() - started
