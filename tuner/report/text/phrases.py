@@ -48,12 +48,10 @@ def unsettled(doubt: Doubt) -> str:
 
 
 def unsettled_reasons(doubt: Doubt) -> str:
-    """Return why a recommendation is not settled, and the remedy: `expected regret 46 %; run 13 more trials`."""
+    """Return why a recommendation is not settled, and a remedy: `expected regret 46 %; run 9 more trials`."""
     words = [] if doubt.regret is None else [f"expected regret {figures.percent(doubt.regret)}"]
     if doubt.breaks is not None:
-        words.append(
-            f"its next measurement breaks a constraint with a probability of {chance(doubt.breaks)}"
-        )
+        words.append(f"its next measurement breaks a constraint with a probability of {chance(doubt.breaks)}")
     if doubt.more:
         words.append(f"run {figures.count(doubt.more, 'more trial')}")
     return "; ".join(words)
