@@ -31,25 +31,26 @@ class SearchSettings(Section):
     """Expected regret, as a share of the optimum, at which a search stops by itself: less than prices
     move."""
     hopeless: Share = 0.01
-    """Probability that any spec meets the constraints below which the search for one stops."""
+    """The search for a first spec that meets the constraints stops once the probability that there is one is
+    below this."""
     safety_quantile: Positive = 2.33
     """Quantile of the standard normal distribution: 99 of 100 further measurements of a recommended spec
     should meet the constraints."""
     confirmations: CountOrZero = 4
-    """Most trials that repeat the winner or the runner-up: each may be overtaken by the measurements of the
-    other."""
+    """Most trials in all that repeat the winner or the runner-up: a repetition may bring another spec, which
+    no trial has repeated, to the first two places."""
     doubt_from: Count = 5
-    """Trials from which earlier experiments are compared with them: fewer pairs agree in their ranking by
-    chance."""
+    """Trials from which the ranking by earlier experiments is compared with that of the trials: with fewer,
+    rankings agree by chance."""
     doubt_below: Share = 0.3
-    """Kendall's tau between the ranking by earlier experiments and that of the trials below which the earlier
-    experiments lose weight; at 0 they have none."""
+    """Earlier experiments lose weight if Kendall's tau between the ranking by them and that of the trials is
+    below this; at a tau of 0 they have none."""
     alone_from: CountOrZero = 2
-    """Trials from which every second spec is chosen without earlier experiments: those serve the first two
-    trials."""
+    """Trials that ran from which every second spec is chosen without earlier experiments; the first two
+    follow them."""
     confirm_from: Count = 12
-    """Budget in trials below which no trial is reserved for repetition: two would be more than a sixth of
-    it."""
+    """Budget in trials below which none is reserved for repetition: two would be more than a sixth of the
+    budget."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,10 @@ class LoadSettings(Section):
     """Most processes and threads of a run where it has a user of its own, as `node.pod_pids_limit` of a Pod:
     a locustfile is anybody's code. 0 is no limit."""
     memory_bytes: Bytes = 4 * 1024 * 1024 * 1024
-    """Most memory of such a run. A process takes some 100 MB, and 10,000 unanswered requests some more."""
+    """Most memory of a run where it has a user of its own. A process takes some 100 MB, and 10,000 unanswered
+    requests some more."""
     late_share: Share = 0.05
-    """Share of late requests from which the generator was the limit and not the target."""
+    """Share of requests sent late from which the generator counts as the limit, and not the target."""
     generator_busy: Share = 0.9
     """Share of its cores from which the generator counts as the limit."""
     probe_share: Share = 0.25
@@ -118,8 +120,8 @@ class LoadSettings(Section):
     """Share of the highest throughput at which fewer users are the result: a short window cannot tell them
     apart."""
     near_windows: CountOrZero = 5
-    """Windows within a factor of two of the result, as far as there are other loads: a short window takes one
-    or two of a trial's ten seconds, most of which are its start."""
+    """Windows at loads within a factor of two of the result, if there are so many loads: a short window takes
+    one or two of a trial's ten seconds, most of which are its start."""
     most_levels: Count = 16
     """Windows after which no other load is tried: 1 to 2,048 users by doubling, or growth, bisection and the
     loads near the result together."""
@@ -155,9 +157,9 @@ class TrialSettings(Section):
     """Longest load of a trial, from when its replica is ready: ten times the search for its highest load with
     the defaults. More or longer windows have more in proportion."""
     retry_seconds: Interval = 1.0
-    """Between attempts to write a result while the API is away; it restarts within a second."""
+    """Pause between attempts to write a result while the API is away; the API restarts within a second."""
     removal_poll_seconds: Interval = 0.1
-    """Between checks that a replica has been removed, which takes a second or two."""
+    """Pause between checks that a replica has been removed; a removal takes a second or two."""
     removal_seconds: Interval = 60.0
     """Longest wait for the removal of a replica before another trial gets its cores: twice the usual grace
     period."""

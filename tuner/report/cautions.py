@@ -37,7 +37,7 @@ def _of_answer(evidence: Evidence, answer: Answer) -> list[Caution]:
         collected.append(Caution(code="Unfinished"))
     if answer.choice is not None:
         collected += _of_choice(evidence, answer, answer.choice)
-    if not sensitivity.given(evidence):
+    if not sensitivity.given_prices(evidence):
         collected.append(Caution(code="NoPrices"))
     current = answer.current
     if current is not None and current.spec is None:
@@ -65,7 +65,7 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
 def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
     """Return the cautions about an unknown saving of the recommendation."""
     if current is not None:
-        unknown = current.cost_per_hour is None and sensitivity.given(evidence)
+        unknown = current.cost_per_hour is None and sensitivity.given_prices(evidence)
         return [Caution(code="CurrentCostUnknown")] if unknown else []
     failed = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.status.reason in CAUSES]
     if failed:

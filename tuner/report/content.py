@@ -105,7 +105,7 @@ def question(read: Evidence) -> Question:
             "probeSeconds": load.window_seconds * read.settings.load.probe_share,
             "warmupSeconds": load.warmup_seconds,
             "settleSeconds": load.warmup_seconds * read.settings.load.settle_share,
-            "prices": sensitivity.given(read),
+            "prices": sensitivity.given_prices(read),
             "gpuMemory": spec.prices.gpu_memory or "",
             "trials": spec.max_num_trials,
             "seconds": duration.seconds(spec.max_duration) if spec.max_duration else None,

@@ -2,13 +2,14 @@
 
 Nothing is predicted. Over one price p, every money objective is a line `base + slope * p` to minimise, so the
 winners are the lower envelope of the lines. Over the bounds of a constraint, the winner changes only at the
-bounds that the loads of trials need. Specs with a better measurement than the recommended one are left out.
+bounds that the loads of trials need. Specs that measured better than the recommended one are left out, as
+they would win at today's price and bound; the caution `MeasuredBetter` names them.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from serving.resources.inference import Resources
 from serving.resources.tuning.trial import Estimate
@@ -21,17 +22,18 @@ from tuner.report import judgement
 from tuner.report.evidence import Evidence
 from tuner.report.schema import BoundChange, Choice, PriceChange, Segment
 from tuner.specs import prices as costing
-from tuner.trial_record import MEASURED, Key, TrialRecord
+from tuner.trial_record import MEASURED, TrialRecord
 
 _MONEY = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
+"""Objectives that depend on the price of a replica."""
 _GIB = 2.0**30
-Priced = Literal["cpu", "memory", "gpu"]
-_PRICED: tuple[Priced, ...] = ("cpu", "memory", "gpu")
+PricedResource = Literal["cpu", "memory", "gpu"]
+_PRICED_RESOURCES: tuple[PricedResource, ...] = ("cpu", "memory", "gpu")
 
 
 @dataclass(frozen=True)
 class Line:
-    """The cost of a spec over one price: `base + slope * price`, both not negative."""
+    """The cost of the same work with one spec, over one price: `base + slope * price`, both not negative."""
 
     base: float
     slope: float
@@ -43,27 +45,40 @@ class Line:
 
 @dataclass(frozen=True)
 class BoundReading:
-    """A load of a trial: its value of the constraint, and its score."""
+    """One load of a trial: the bound that it needs of one constraint, and its score."""
 
     value: float
-    """In the unit of the constraint."""
+    """Least bound that the load meets: seconds, or a share for an error rate."""
     score: float
-    """More is better."""
+    """`Evidence.score` of the objective at this load; more is better."""
+
+
+SpecReadings = Sequence[Sequence[BoundReading]]
+"""The readings of each trial of one spec."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """An interval [start, end) with its winner; None if no spec is allowed. The last `end` is infinite."""
+    """An interval [start, end) of prices or bounds with its winner; the last `end` is infinite."""
 
     start: float
     end: float
     winner: int | None
+    """Index among the compared lines or specs; None if no spec is allowed."""
+
+
+class Crossing(NamedTuple):
+    """The price from which another line is cheaper."""
+
+    price: float
+    winner: int
+    """Index of the cheaper line."""
 
 
 def envelope(lines: Sequence[Line]) -> list[Span]:
-    """Return the least line at every price from 0 on, in the order of prices.
+    """Return the cheapest line at every price from 0 on, in the order of prices.
 
-    At equal cost the winner stays, unless another is cheaper right after that price.
+    At equal cost the winner remains, unless another line is cheaper right after that price.
     """
     if not lines:
         return []
@@ -71,38 +86,42 @@ def envelope(lines: Sequence[Line]) -> list[Span]:
     spans: list[Span] = []
     price = 0.0
     while True:
-        follower = _next(lines, current)
-        if follower is None:
+        crossing = _next_crossing(lines, current)
+        if crossing is None:
             return [*spans, Span(price, math.inf, current)]
-        crossing, winner = follower
-        if crossing > price:
-            spans.append(Span(price, crossing, current))
-            price = crossing
-        current = winner
+        if crossing.price > price:
+            spans.append(Span(price, crossing.price, current))
+            price = crossing.price
+        current = crossing.winner
 
 
-def _next(lines: Sequence[Line], current: int) -> tuple[float, int] | None:
-    """Return the first crossing with a cheaper line; of several at one price, the flattest."""
+def _next_crossing(lines: Sequence[Line], current: int) -> Crossing | None:
+    """Return the first crossing of the current line with a flatter one; None if no line is flatter.
+
+    Of several crossings at one price, the flattest line wins.
+    """
     here = lines[current]
     crossings = [
-        ((line.base - here.base) / (here.slope - line.slope), line.slope, i)
+        Crossing((line.base - here.base) / (here.slope - line.slope), i)
         for i, line in enumerate(lines)
         if line.slope < here.slope
     ]
-    finite = [crossing for crossing in crossings if math.isfinite(crossing[0])]
-    if not finite:
-        return None
-    price, _, winner = min(finite)
-    return price, winner
+    finite = [crossing for crossing in crossings if math.isfinite(crossing.price)]
+    return min(
+        finite,
+        key=lambda crossing: (crossing.price, lines[crossing.winner].slope, crossing.winner),
+        default=None,
+    )
 
 
-def staircase(specs: Sequence[Sequence[Sequence[BoundReading]]]) -> list[Span]:
-    """Return the winner at every bound from 0 on.
+def staircase(specs: Sequence[SpecReadings]) -> list[Span]:
+    """Return the winner at every bound of one constraint from 0 on.
+
+    A spec is allowed at a bound if each of its trials has a reading within the bound. Its score is the
+    geometric mean of its trials' best scores within the bound.
 
     Args:
-        specs: the readings of each trial of each spec, without those that break another constraint. A spec is
-            allowed at a bound if each of its trials has a reading within it; its score is the geometric mean
-            of their best ones.
+        specs: the readings of each spec, without those that break another constraint.
     """
     bounds = sorted({reading.value for trials in specs for trial in trials for reading in trial})
     spans = [Span(0.0, math.inf, None)]
@@ -116,13 +135,14 @@ def staircase(specs: Sequence[Sequence[Sequence[BoundReading]]]) -> list[Span]:
     return spans
 
 
-def _best(specs: Sequence[Sequence[Sequence[BoundReading]]], bound: float) -> int | None:
-    scores = [(log_score(trials, bound), -i) for i, trials in enumerate(specs)]
-    best = max(scores, default=(-math.inf, 0))
-    return -best[1] if best[0] > -math.inf else None
+def _best(specs: Sequence[SpecReadings], bound: float) -> int | None:
+    """Return the index of the best spec at this bound, the first of equals; None if no spec is allowed."""
+    scores = [log_score(spec, bound) for spec in specs]
+    best = max(scores, default=-math.inf)
+    return scores.index(best) if best > -math.inf else None
 
 
-def log_score(trials: Sequence[Sequence[BoundReading]], bound: float) -> float:
+def log_score(trials: SpecReadings, bound: float) -> float:
     """Return the log score of a spec at this bound; -inf if it is not allowed."""
     logs: list[float] = []
     for trial in trials:
@@ -135,31 +155,31 @@ def log_score(trials: Sequence[Sequence[BoundReading]], bound: float) -> float:
 
 def prices(evidence: Evidence, chosen: Choice) -> list[PriceChange]:
     """Return the winner over each given price; empty if the objective does not involve money."""
-    today = given(evidence)
+    today = given_prices(evidence)
     if evidence.spec.objective.objective_metric_name not in _MONEY:
         return []
-    field = _field(evidence, chosen)
+    choices = _compared_choices(evidence, chosen)
     changes: list[PriceChange] = []
-    for name, price in today.items():
+    for resource, price in today.items():
         if price <= 0:
             continue
-        lines = [_line(evidence, choice, name, today) for choice in field]
-        if any(line is None for line in lines):
-            continue
+        lines = [_cost_line(evidence, choice, resource, today) for choice in choices]
         known = [line for line in lines if line is not None]
-        segments = [_priced(span, field, known, price) for span in envelope(known)]
-        changes.append(PriceChange(price=name, today=price, segments=segments))
+        if len(known) < len(lines):
+            continue
+        segments = [_price_segment(span, choices, known, price) for span in envelope(known)]
+        changes.append(PriceChange(price=resource, today=price, segments=segments))
     return changes
 
 
-def given(evidence: Evidence) -> dict[Priced, float]:
-    """Return the experiment's prices per hour."""
-    given_prices = evidence.spec.prices
-    return {name: float(text) for name in _PRICED if (text := getattr(given_prices, name)) is not None}
+def given_prices(evidence: Evidence) -> dict[PricedResource, float]:
+    """Return the experiment's prices per hour: of a core, a GiB and a GPU, as far as they are given."""
+    texts = evidence.spec.prices
+    return {name: float(text) for name in _PRICED_RESOURCES if (text := getattr(texts, name)) is not None}
 
 
-def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
-    """Return the recommended spec, then the candidates that it is better than."""
+def _compared_choices(evidence: Evidence, chosen: Choice) -> list[Choice]:
+    """Return the recommended spec, then the other specs that meet every constraint and measured no better."""
     ahead = judgement.better(evidence, chosen)
     others = [
         choice
@@ -169,23 +189,32 @@ def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
     return [chosen, *others]
 
 
-def _line(evidence: Evidence, choice: Choice, name: Priced, today: Mapping[Priced, float]) -> Line | None:
-    """Return the cost of the work with this spec over one price."""
+def _cost_line(
+    evidence: Evidence, choice: Choice, resource: PricedResource, today: Mapping[PricedResource, float]
+) -> Line | None:
+    """Return the cost of the same work with this spec over the price of one resource.
+
+    The work is what the objective counts: one request or token, or an hour of a replica or of a rate. None if
+    the spec's objective or cost is unknown.
+    """
     if choice.objective is None or choice.cost_per_hour is None or choice.objective.value <= 0:
         return None
     value = choice.objective.value
-    cost = value if evidence.spec.objective.objective_metric_name in {"costAtRate", "cost"} else 1 / value
-    hours = cost / choice.cost_per_hour
-    slope = amounts(evidence, choice, today)[name]
-    base = max(0.0, choice.cost_per_hour - slope * today[name])
-    return Line(base * hours, slope * hours)
+    is_cost = evidence.spec.objective.objective_metric_name in {"costAtRate", "cost"}
+    cost_of_work = value if is_cost else 1 / value  # the other money objectives are work per cost
+    replica_hours = cost_of_work / choice.cost_per_hour
+    amount = amounts(evidence, choice, today)[resource]
+    other_cost_per_hour = max(0.0, choice.cost_per_hour - amount * today[resource])
+    return Line(base=other_cost_per_hour * replica_hours, slope=amount * replica_hours)
 
 
-def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -> dict[Priced, float]:
-    """Return the priced amounts of a replica: cores, GiB, shares of a GPU.
+def amounts(
+    evidence: Evidence, choice: Choice, today: Mapping[PricedResource, float]
+) -> dict[PricedResource, float]:
+    """Return the amounts of a replica in the units of the prices: cores, GiB, GPUs.
 
-    Cores and memory are those of its template. The share of a GPU follows from the rest of its cost, as the
-    template's form of it depends on the mechanism.
+    Cores and memory are those of its Pod template. The GPUs, of which a share counts as a fraction, follow
+    from the rest of its cost, as their form in the template depends on the mechanism.
     """
     row = next(row for row in evidence.rows if row.name == choice.trials[-1])
     resources = costing.amounts(row.spec.template.get("spec", {}).get("containers", []), Resources())
@@ -195,8 +224,12 @@ def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -
     return {"cpu": cores, "memory": memory, "gpu": max(0.0, rest / gpu) if gpu > 0 else 0.0}
 
 
-def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: float) -> Segment:
-    """Return a segment, with the factor at its end far from today's price, or at twice its start."""
+def _price_segment(span: Span, choices: Sequence[Choice], lines: Sequence[Line], today: float) -> Segment:
+    """Return a span of prices as a segment, with the factor at one of its prices.
+
+    That price is today's where the span includes it, else the end of the span farther from today's. Twice the
+    start replaces an infinite end, and half the end replaces a start at 0, where costs may be 0.
+    """
     assert span.winner is not None
     if span.start <= today < span.end:
         at = today
@@ -205,7 +238,7 @@ def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: f
     else:
         at = span.start if span.start > 0 else span.end / 2
     ours, theirs = lines[0].at(at), lines[span.winner].at(at)
-    winner = field[span.winner]
+    winner = choices[span.winner]
     return Segment(
         start=span.start,
         end=span.end if math.isfinite(span.end) else None,
@@ -219,41 +252,40 @@ def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: f
 def bounds(evidence: Evidence, chosen: Choice) -> list[BoundChange]:
     """Return the winner over the bounds of each constraint."""
     rows = judgement.runnable(evidence)
-    keys = _in_order(rows, chosen)
-    if chosen.spec not in rows:
+    if chosen.spec is None or chosen.spec not in rows:
         return []
-    return [
-        change for k in range(len(evidence.spec.constraints)) if (change := _bound(evidence, rows, keys, k))
-    ]
+    recommended = rows[chosen.spec]
+    others = [trials for key, trials in rows.items() if key != chosen.spec]
+    return [_bound_change(evidence, [recommended, *others], k) for k in range(len(evidence.spec.constraints))]
 
 
-def _in_order(rows: Mapping[Key, Sequence[TrialRecord]], chosen: Choice) -> list[Key]:
-    first = [key for key, trials in rows.items() if ev.same(trials[-1].spec.settings, chosen.settings)]
-    return first + [key for key in rows if key not in first]
+def _bound_change(evidence: Evidence, specs: Sequence[Sequence[TrialRecord]], constraint: int) -> BoundChange:
+    """Return the winners over the bounds of one constraint.
 
-
-def _bound(
-    evidence: Evidence, rows: Mapping[Key, Sequence[TrialRecord]], keys: Sequence[Key], constraint: int
-) -> BoundChange | None:
+    Args:
+        evidence: the experiment.
+        specs: the complete trials of each spec, the recommended one first.
+        constraint: index of the constraint.
+    """
     today = ev.bound(evidence.spec.constraints[constraint]).bound
-    specs = [[readings(evidence, row, constraint) for row in rows[key]] for key in keys]
-    if not specs:
-        return None
-    ours = log_score(specs[0], today)
-    field = [i for i, spec in enumerate(specs) if i == 0 or log_score(spec, today) <= ours]
-    entered = [specs[i] for i in field]
-    last = [rows[keys[i]][-1] for i in field]
-    segments = [_allowed(span, entered, last, today) for span in staircase(entered)]
+    spec_readings = [[readings(evidence, row, constraint) for row in trials] for trials in specs]
+    recommended = log_score(spec_readings[0], today)
+    compared = [i for i, spec in enumerate(spec_readings) if i == 0 or log_score(spec, today) <= recommended]
+    compared_readings = [spec_readings[i] for i in compared]
+    last_trials = [specs[i][-1] for i in compared]
+    segments = [
+        _bound_segment(span, compared_readings, last_trials, today) for span in staircase(compared_readings)
+    ]
     return BoundChange(constraint=constraint, today=today, segments=segments)
 
 
 def readings(evidence: Evidence, row: TrialRecord, constraint: int) -> list[BoundReading]:
-    """Return a trial's readings of one constraint, at the loads that meet all others."""
+    """Return a trial's readings of the constraint with this index, at the loads that meet all others."""
     constraints = evidence.spec.constraints
     bounds = [ev.bound(each).bound for each in constraints]
     timeout = evidence.settings.load.request_timeout  # latencies beyond it are unknown
     kept: list[BoundReading] = []
-    for load in _reached(evidence, row):
+    for load in _load_points(evidence, row):
         objective = objective_value(
             evidence.spec.objective, load.window, row.spec.cost_per_hour, row.spec.batch
         )
@@ -271,49 +303,57 @@ def readings(evidence: Evidence, row: TrialRecord, constraint: int) -> list[Boun
     return kept
 
 
-def _reached(evidence: Evidence, row: TrialRecord) -> list[LoadPoint]:
-    """Return the loads of a trial; its result counts as within today's bounds, even against the curves."""
+def _load_points(evidence: Evidence, row: TrialRecord) -> list[LoadPoint]:
+    """Return the loads of a trial with the bounds that they need.
+
+    The result of a measured trial that may meet the constraints is one more load: the fitted curves may put
+    that load beyond today's bounds, although the trial reports it as within them.
+    """
     result = row.status.result
     windows = row.status.windows or ([result] if result is not None else [])
     if not windows:
         return []
     constraints = evidence.spec.constraints
-    every = evidence.spec.objective.objective_metric_name == "latency"
+    is_latency = evidence.spec.objective.objective_metric_name == "latency"  # it may have no constraint
     loads = results.load_points(
-        results.state_of(row.spec.load, constraints, windows, evidence.settings.load), every=every
+        results.state_of(row.spec.load, constraints, windows, evidence.settings.load), every=is_latency
     )
     if result is None or row.status.reason != MEASURED or result.meets == "No":
         return loads
     needs = tuple(
-        _needed(measured_value(result, each.metric, each.percentile), ev.bound(each).bound)
+        _needed_bound(measured_value(result, each.metric, each.percentile), ev.bound(each).bound)
         for each in constraints
     )
     return [*loads, LoadPoint(result, needs)]
 
 
-def _needed(value: Estimate | None, bound: float) -> float:
-    """Return the least bound that a result needs, which is at least today's; infinite without a value."""
-    return math.inf if value is None else max(bound, value.value)
+def _needed_bound(value: Estimate | None, today: float) -> float:
+    """Return the bound that a result needs: today's, or its value if larger; infinite without a value."""
+    return math.inf if value is None else max(today, value.value)
 
 
-def _allowed(
-    span: Span, specs: Sequence[Sequence[Sequence[BoundReading]]], rows: Sequence[TrialRecord], today: float
+def _bound_segment(
+    span: Span, specs: Sequence[SpecReadings], last_trials: Sequence[TrialRecord], today: float
 ) -> Segment:
-    """Return a segment, with the factor at the needed bound that is nearest to today's."""
+    """Return a span of bounds as a segment, with the factor at one of its bounds.
+
+    That bound is the largest reading of the span up to today's bound, as scores change only at readings; of a
+    span beyond today's bound, its start.
+    """
     end = span.end if math.isfinite(span.end) else None
     if span.winner is None:
         return Segment(start=span.start, end=end, trial="", settings=[], at=span.start)
-    values = [
-        r.value for trials in specs for trial in trials for r in trial if span.start <= r.value < span.end
-    ]
-    at = max((value for value in values if value <= today), default=span.start)
+    values = {reading.value for trials in specs for trial in trials for reading in trial}
+    at = max(
+        (value for value in values if span.start <= value < span.end and value <= today), default=span.start
+    )
     ours, theirs = log_score(specs[0], at), log_score(specs[span.winner], at)
-    row = rows[span.winner]
+    winner = last_trials[span.winner]
     return Segment(
         start=span.start,
         end=end,
-        trial=row.name,
-        settings=row.spec.settings,
+        trial=winner.name,
+        settings=winner.spec.settings,
         at=at,
         factor=math.exp(theirs - ours) if ours > -math.inf else None,
     )

@@ -1,6 +1,6 @@
 """The model of the space in the report: surfaces over two axes, curves along one, shares of the axes.
 
-Values are geometric means, as the model predicts logarithms of the objective.
+Values of the objective are geometric means, as the model predicts its logarithm.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CELLS = 16
 PAIRS = 28
 """Most surfaces, all pairs of eight axes: a page of hundreds would not open on a phone."""
 _LARGEST = 700.0
-"""Greatest exponent whose power is still a float."""
+"""Exponent of e up to which the power is a finite float: the greatest is 709."""
 
 
 def model(evidence: Evidence, data: SearchData, chosen: Choice | None) -> Model | None:
@@ -31,27 +31,36 @@ def model(evidence: Evidence, data: SearchData, chosen: Choice | None) -> Model 
     if not data.is_enough:
         return None
     prediction = data.prediction
-    meets: NDArray[np.float64] = prediction.p_meets * prediction.p_boots
+    meets: NDArray[np.float64] = prediction.p_meets * prediction.p_boots  # (n,)
     around = (
         chosen.spec
         if chosen is not None and chosen.spec is not None
         else _best_expected(prediction.objective.mean, meets)
     )
+    # The search maximises: it has the negative logarithm of an objective that is minimised.
     mean = prediction.objective.mean if evidence.maximized else -prediction.objective.mean
     ranks = evidence.space.ranks()
     by_axes = shares(mean, ranks)
     grid = PredictionGrid.of(ranks, mean, prediction.objective.deviation, meets, around)
-    weight = {axes[0]: share for axes, share in by_axes.items() if len(axes) == 1}
+    share_of_axis = {axes[0]: share for axes, share in by_axes.items() if len(axes) == 1}
     return Model(
         observations=len(data.observations),
         around=around,
-        surfaces=surfaces(grid, weight),
+        surfaces=surfaces(grid, share_of_axis),
         curves=curves(grid),
         shares=[Share(axes=list(axes), share=share) for axes, share in by_axes.items()],
     )
 
 
 def _best_expected(mean: NDArray[np.float64], meets: NDArray[np.float64]) -> int:
+    """Return the row of the best expected spec that may be recommended.
+
+    A spec may be if it is at least half as likely as the likeliest one to run and meet every constraint.
+
+    Args:
+        mean: (n,) expected log objective, maximised.
+        meets: (n,) probability that a spec runs and meets every constraint.
+    """
     return int(np.argmax(np.where(meets >= meets.max() / 2, mean, -np.inf)))
 
 
@@ -62,7 +71,9 @@ class PredictionGrid:
     mean: NDArray[np.float64]
     """Means of the logarithm of the objective in natural units."""
     deviation: NDArray[np.float64]
+    """Standard deviations of that logarithm."""
     meets: NDArray[np.float64]
+    """Probability that a spec runs and meets every constraint."""
     around: tuple[int, ...]
     """Ranks of the spec that the slices pass through."""
 
@@ -75,15 +86,21 @@ class PredictionGrid:
         meets: NDArray[np.float64],
         around: int,
     ) -> "PredictionGrid":
-        """Return the grid of n specs' predictions; `ranks` is (n, d), the others (n,), `around` a row."""
+        """Return the grid of n specs' predictions.
+
+        `ranks` is (n, d); `mean`, `deviation` and `meets` are (n,); `around` is the row of a spec.
+        """
         here = tuple(int(rank) for rank in ranks[around])
         return cls(full(mean, ranks), full(deviation, ranks), full(meets, ranks), here)
 
 
-def surfaces(grid: PredictionGrid, weight: dict[int, float]) -> list[Surface]:
-    """Return a surface of every pair of axes with several values, the weightiest first, at most PAIRS."""
+def surfaces(grid: PredictionGrid, share_of_axis: dict[int, float]) -> list[Surface]:
+    """Return a surface of every pair of axes with several values, at most PAIRS.
+
+    Pairs of the axes with the largest shares of the variance come first.
+    """
     axes = [axis for axis in range(grid.mean.ndim) if grid.mean.shape[axis] > 1]
-    ordered = sorted(axes, key=lambda axis: (-weight.get(axis, 0.0), axis))
+    ordered = sorted(axes, key=lambda axis: (-share_of_axis.get(axis, 0.0), axis))
     pairs = sorted(combinations(range(len(ordered)), 2), key=sum)[:PAIRS]
     return [_surface(grid, ordered[i], ordered[j]) for i, j in pairs]
 
@@ -147,7 +164,7 @@ def _curve(grid: PredictionGrid, axis: int) -> Curve:
 
 
 def natural(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the powers of e, clipped to finite values."""
+    """Return values of the objective from their logarithms, clipped to finite ones."""
     return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)), dtype=np.float64)
 
 
@@ -184,5 +201,6 @@ def full(values: NDArray[np.float64], ranks: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _variance(grid: NDArray[np.float64], kept: tuple[int, ...]) -> float:
+    """Return the variance, over the kept axes, of the means over all other axes."""
     others = tuple(axis for axis in range(grid.ndim) if axis not in kept)
     return float(grid.mean(axis=others).var())

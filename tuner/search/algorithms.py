@@ -37,7 +37,7 @@ def tpe(
 ) -> tuple[int, ...]:
     """Return specs of Optuna's multivariate TPE over the axes' ranks.
 
-    A spec that does not boot counts as one that breaks a constraint of its own.
+    TPE ignores failed trials, so a spec that does not boot is a trial that breaks one more constraint.
     Watanabe, Tree-Structured Parzen Estimator, 2023.
 
     Raises:
@@ -50,6 +50,7 @@ def tpe(
         raise errors.Permanent("AlgorithmMissing", message) from error
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    # Each call has a new sampler: with one seed for all calls it would draw the same random numbers again.
     sampler = optuna.samplers.TPESampler(
         multivariate=True, seed=seed + len(observations), n_startup_trials=10
     )
@@ -59,18 +60,18 @@ def tpe(
     for seen in observations:
         study.add_trial(_past_trial(problem, seen, distributions, worst, optuna))
     row_of = {tuple(rank): row for row, rank in enumerate(problem.ranks.tolist())}
-    left = {int(row) for row in unmeasured}
+    remaining = {int(row) for row in unmeasured}
     rows: list[int] = []
     for _ in range(_ATTEMPTS * count):
         if len(rows) == min(count, len(unmeasured)):
             break
         proposal = study.ask(distributions)
         row = row_of.get(tuple(proposal.params[name] for name in distributions))
-        if row is not None and row in left:
-            left.remove(row)
+        if row is not None and row in remaining:
+            remaining.remove(row)
             rows.append(row)
-    rest = random(problem, observations, np.array(sorted(left), dtype=np.int64), count - len(rows), seed)
-    return (*rows, *rest)
+    others = np.array(sorted(remaining), dtype=np.int64)
+    return (*rows, *random(problem, observations, others, count - len(rows), seed))
 
 
 def _distributions(problem: Problem, optuna: Any) -> Mapping[str, Any]:

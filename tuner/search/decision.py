@@ -1,4 +1,4 @@
-"""The decisions of a search: the values that `decide` returns."""
+"""The decisions of a search: the values that `decide` returns. An index is a spec's row in the space."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class _Decision:
     probability: float | None = None
     """That one further measurement of `best` meets every constraint; None without `best`."""
     is_safe: bool = False
-    """Whether the margins of `best` hold at the safety quantile."""
+    """Whether `best` meets every constraint with the allowance for noise."""
     alternative: Alternative | None = None
     """The spec of the same price to compare `best` with; None if no other was measured."""
     learned: Learned = ()
@@ -76,13 +76,13 @@ class Impossible(_Decision):
     """End the search, as no measured spec meets the constraints."""
 
     constraint: int | None
-    """The constraint that the nearest spec breaks most; None if no spec runs."""
+    """Index of the constraint that the nearest spec breaks most; None if no spec runs."""
     nearest: int | None
-    """The spec that came nearest to the constraints."""
+    """The spec that came nearest to the constraints; None if no spec runs."""
     margins: tuple[float, ...]
-    """Its margins."""
+    """The margins of `nearest`, one for each constraint."""
     p_any: float
-    """Probability that an unmeasured spec meets them."""
+    """Probability that any unmeasured spec meets every constraint."""
 
 
 Decision = Explore | Confirm | Wait | Recommend | Impossible

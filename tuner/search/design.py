@@ -1,8 +1,9 @@
 """The first trials: the middle of the space, and as many others as run in parallel, far from each other.
 
-The middle is most informative about the rest, and boots more often than a corner. A model begins with the
-second trial: spread specs in its place need twice as many trials until 5 % from the best
-(benchmarks/results/search.md).
+The middle is most informative about the rest, and boots more often than a corner. Without parallel trials
+the middle is the whole design, and a model chooses the second spec: searches of the public tables then came
+within 5 % of the best spec after 5 and 7 trials; with first trials spread over the space, one more than there
+are axes, after 12 and 9 (benchmarks/results/search.md).
 """
 
 import numpy as np
@@ -11,6 +12,9 @@ from tuner.search.problem import Floats, Problem, features
 
 _TRIES = 200
 """Random subsets to compare; more are no better at these sizes."""
+_MEAN_WEIGHT = 0.01
+"""Weight of the mean squared distance to the nearest spec, beside the least one: of subsets with about the
+same least distance, the one whose other specs are farther apart wins."""
 
 
 def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -19,7 +23,7 @@ def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int,
     Johnson, Moore and Ylvisaker, Minimax and maximin distance designs, 1990. An exactly maximin design
     prefers corners, which seldom boot.
     """
-    points = features(problem)
+    points = features(problem)  # (n, f)
     middle = _middle(points, rng)
     count = min(count, problem.size)
     if count == 1:
@@ -28,10 +32,10 @@ def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int,
     others = np.setdiff1d(np.arange(problem.size), [middle])
     for _ in range(_TRIES):
         rows = np.array([middle, *rng.choice(others, count - 1, replace=False)])
-        apart = ((points[rows, None] - points[None, rows]) ** 2).sum(axis=2)
-        np.fill_diagonal(apart, np.inf)
-        nearest = apart.min(axis=1)
-        quality = float(nearest.min() + 0.01 * nearest.mean())
+        squared = ((points[rows, None] - points[None, rows]) ** 2).sum(axis=2)
+        np.fill_diagonal(squared, np.inf)
+        nearest = squared.min(axis=1)  # of each chosen spec to the other ones
+        quality = float(nearest.min() + _MEAN_WEIGHT * nearest.mean())
         if quality > best:
             best, chosen = quality, rows
     return tuple(int(row) for row in chosen)
@@ -39,6 +43,6 @@ def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int,
 
 def _middle(points: Floats, rng: np.random.Generator) -> int:
     """Return the spec nearest to the middle of every axis; a random one of several."""
-    away = ((points - (points.max(axis=0) + points.min(axis=0)) / 2) ** 2).sum(axis=1)
-    nearest = np.flatnonzero(away <= away.min() + 1e-9)
+    squared = ((points - (points.max(axis=0) + points.min(axis=0)) / 2) ** 2).sum(axis=1)
+    nearest = np.flatnonzero(squared <= squared.min() + 1e-9)
     return int(rng.choice(nearest))

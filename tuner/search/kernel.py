@@ -1,4 +1,4 @@
-"""The covariance of the search's processes as one scikit-learn kernel.
+"""The covariance of the search's Gaussian processes as one scikit-learn kernel.
 
 It equals a sum of scikit-learn's kernels (constant x Matern + constant x dot product + white), which would
 spend three times as long on the bookkeeping of five objects as on the mathematics.
@@ -13,9 +13,11 @@ from sklearn.gaussian_process.kernels import Kernel
 from tuner.search.problem import Floats
 
 BOUNDS = {"amplitude": (1e-3, 1e3), "length": (0.05, 20.0), "slope": (1e-3, 1e3), "noise": (1e-6, 1.0)}
+"""Least and greatest value of each hyperparameter, for a target of about unit variance on axes from 0 to 1:
+variances in units of the target's, lengths in units of an axis."""
 CENTRE = 0.25
-"""Variance of the linear part's constant, in units of its slope's: a line through the axes' origin would
-be an odd one."""
+"""Variance of the linear part's constant, divided by that of its slopes: without a constant every line would
+pass through the origin of the axes."""
 
 MOST_DIFFERENCES = 2**20
 """Most differences of coordinates at a time: 8 MiB."""
@@ -24,6 +26,7 @@ MOST_DIFFERENCES = 2**20
 class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
     """amplitude x Matern 5/2 with a length for each axis + slope x (0.25 + x·y) + noise on the diagonal.
 
+    The linear part stands for power laws, which are lines between logarithms.
     Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 4.17, 4.19 and 5.9.
     """
 
@@ -34,7 +37,7 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         self.noise = noise
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002
-        """Return the constructor's arguments, as scikit-learn's `clone` wants them."""
+        """Return the constructor's arguments, which scikit-learn's `clone` needs."""
         return {
             "amplitude": self.amplitude,
             "lengths": self.lengths,
@@ -82,16 +85,17 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         Y: Floats | None = None,  # noqa: N803
         eval_gradient: bool = False,  # noqa: FBT001, FBT002
     ) -> Any:
-        """Return the covariance of X with Y, or with itself and then with noise.
+        """Return the (n, m) covariance of (n, d) points X with (m, d) points Y.
 
-        And its gradient by theta, (n, n, n_dims).
+        Without Y, return the (n, n) covariance of X with itself, with noise on the diagonal; `eval_gradient`
+        adds its (n, n, n_dims) gradient by theta.
         """
         if Y is not None and len(X) > (rows := max(1, MOST_DIFFERENCES // (Y.size or 1))):
-            # With 250 categories, those of 100,000 specs to 60 trials would take 12 GB at once.
+            # With 250 categories, the differences of 100,000 specs to 60 trials would take 12 GB at once.
             return np.vstack([self(X[first : first + rows], Y) for first in range(0, len(X), rows)])
         other = X if Y is None else Y
-        apart = (X[:, None, :] - other[None, :, :]) / np.array(self.lengths)
-        squares = apart * apart
+        scaled = (X[:, None, :] - other[None, :, :]) / np.array(self.lengths)
+        squares = scaled * scaled
         distance = np.sqrt(5.0 * squares.sum(axis=2))
         decay = np.exp(-distance)
         matern = self.amplitude * (1.0 + distance + distance**2 / 3.0) * decay

@@ -94,23 +94,25 @@ class SearchStep:
         model = self._model
         best = self._leading.index if self._leading is not None else None
         expected = outlook(model, self._unmeasured, best, self._rng)
-        enough = self._is_enough(expected)
-        if enough and self.prior is not None:
-            # Earlier experiments never measured some specs: the search must also be done without them.
+        is_enough = self._is_enough(expected)
+        if is_enough and self.prior is not None:
+            # The prior may be wrong about specs that no earlier experiment measured: the search ends only if
+            # the expected regret is small enough without the prior, too.
             expected = outlook(replace(model, prior=None), self._unmeasured, best, self._rng)
-            enough = self._is_enough(expected)
+            is_enough = self._is_enough(expected)
         unconfirmed = self._unconfirmed()
-        reserve = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
-        exhausted = not len(self._unmeasured)
-        if remaining > reserve and not exhausted and not enough:
+        reserved = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
+        is_exhausted = not len(self._unmeasured)
+        if remaining > reserved and not is_exhausted and not is_enough:
             if slots <= 0:
                 return Wait(expected.regret)
-            return Explore(self._next(min(slots, remaining - reserve)), expected.regret)
+            return Explore(self._next(min(slots, remaining - reserved)), expected.regret)
         if self.pending:
             return Wait(expected.regret)
         if unconfirmed and remaining > 0:
             return Confirm(unconfirmed[: max(slots, 1)], expected.regret)
-        return self._conclude(expected, "exhausted" if exhausted else "regret" if enough else "budget")
+        because = "exhausted" if is_exhausted else "regret" if is_enough else "budget"
+        return self._conclude(expected, because)
 
     @cached_property
     def _model(self) -> SpaceModel:
@@ -134,14 +136,16 @@ class SearchStep:
     def _begin(self, remaining: int, slots: int) -> Decision:
         """Return the first specs: by earlier experiments, or the design, then at random until one boots."""
         if remaining <= 0 or not len(self._unmeasured):
-            return Wait(1.0) if self.pending else Impossible(None, None, (), 0.0)
+            if self.pending:
+                return Wait(expected_regret=1.0)
+            return Impossible(constraint=None, nearest=None, margins=(), p_any=0.0)
         if slots <= 0:
             return Wait(1.0)
         rng = np.random.default_rng(self.seed)
         if self.algorithm != BAYESIAN:
             return Explore(self._by_algorithm(slots), 1.0)
         if self.prior is not None:
-            # If the best specs of earlier experiments do not boot, find a spec that does.
+            # Once the best specs by earlier experiments did not boot, the likeliest to be feasible go first.
             promise = (
                 transfer.log_feasibility(self.prior, self._model.p_boots)
                 if self.observations
@@ -169,12 +173,16 @@ class SearchStep:
         return np.random.default_rng([self.seed, len(self.observations)])
 
     def _unconfirmed(self) -> tuple[int, ...]:
-        """Return the winner and the runner-up, unless they were measured again."""
+        """Return the winner and the runner-up without those already repeated, at most the allowed repeats."""
         confirmations = sum(seen.confirms for seen in self.observations)
-        unconfirmed = [candidate.index for candidate in self._ranked[:2] if candidate.confirmations == 0]
+        unconfirmed = [spec.index for spec in self._ranked[:2] if spec.confirmations == 0]
         return tuple(unconfirmed[: max(self.settings.confirmations - confirmations, 0)])
 
     def _is_enough(self, expected: Outlook) -> bool:
+        """Whether no further spec is worth a trial.
+
+        With a feasible spec this depends on the expected regret, without one on the chance that any exists.
+        """
         if len(self.observations) < self.settings.least_trials:
             return False
         if self._ranked:
@@ -223,8 +231,13 @@ class SearchStep:
             return Recommend(self._leading.index, expected.regret, because)
         nearest = ranking.nearest(self.observations)
         if nearest is None:
-            return Impossible(None, None, (), expected.p_any)
-        return Impossible(int(np.argmax(nearest.margins)), nearest.index, nearest.margins, expected.p_any)
+            return Impossible(constraint=None, nearest=None, margins=(), p_any=expected.p_any)
+        return Impossible(
+            constraint=int(np.argmax(nearest.margins)),
+            nearest=nearest.index,
+            margins=nearest.margins,
+            p_any=expected.p_any,
+        )
 
 
 def _as_expected(model: SpaceModel, row: int) -> SpaceModel:

@@ -10,17 +10,20 @@ from scipy.special import ndtr
 from tuner.search.problem import Floats, Integers, Observation, Problem, features
 from tuner.search.surrogate import Posterior, Prior, Surrogate
 
+# The priors of the three kinds of processes, chosen on the services of the public tables
+# (`benchmarks/search_quality.py`).
 OBJECTIVE = Prior(length=0.6, slope=0.6, noise=3e-3)
 MARGIN = Prior(length=0.8, slope=1.0, noise=1e-3)
 BOOTS = Prior(length=0.6, slope=0.5, noise=1e-2, noise_spread=1.0)
-"""Chosen on the services of the public tables (`benchmarks/search_quality.py`)."""
 STEPS = 15
-"""Iterations of the fit of hyperparameters: near the mode a prediction is as good, in a third of the time."""
+"""Most iterations of a fit of hyperparameters: predictions are as good near the mode as at it, and take a
+third of the time."""
 BOOT_SPREAD = 0.3
 """Uncertainty of the border between specs that boot and specs that do not, on a scale from -1 to 1."""
 
 UNKNOWN = 100.0
-"""Standard deviation of a log objective without information: the posterior is the prior."""
+"""Noise of a log objective that was not measured: its standard deviation is so large that the posterior is
+the prior."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,16 @@ class TransferPrior:
 
 @dataclass(frozen=True)
 class Prediction:
-    """For each of the n specs."""
+    """The model's prediction for each of the n specs."""
 
     objective: Posterior
+    """Log objective."""
     margins: tuple[Posterior, ...]
+    """Margin of each constraint."""
     p_meets: Floats
     """Probability that a spec meets every constraint, given that it boots."""
     p_boots: Floats
+    """Probability that a spec boots (`Observation.boots`)."""
     repeatability: float
     """Standard deviation of the log objective between trials of one spec, beyond their own intervals."""
 
@@ -82,10 +88,10 @@ class SpaceModel:
         """Return joint draws for k specs: (count, k) log objectives, and whether each is feasible."""
         points = self._points[rows]
         objective = self._objective.draw(points, count, rng) + self._prior_objective[rows]
-        good = rng.random((count, len(rows))) < self.p_boots[rows]
+        is_feasible = rng.random((count, len(rows))) < self.p_boots[rows]
         for k, margin in enumerate(self._margins):
-            good &= margin.draw(points, count, rng) + self._prior_margin(k)[rows] <= 0
-        return objective, good
+            is_feasible &= margin.draw(points, count, rng) + self._prior_margin(k)[rows] <= 0
+        return objective, is_feasible
 
     @cached_property
     def _running(self) -> list[Observation]:
@@ -93,12 +99,14 @@ class SpaceModel:
 
     @cached_property
     def _prior_objective(self) -> Floats:
+        """(n,) prior mean of the log objective: from earlier experiments, else that of the problem."""
         if self.prior is not None:
             return self.prior.objective
         expected = self.problem.expected
         return np.zeros(self.problem.size) if expected is None else expected
 
     def _prior_margin(self, constraint: int) -> Floats:
+        """Return the (n,) prior mean of the margin of the constraint with this index."""
         if self.prior is not None:
             return self.prior.margins[constraint]
         expected = self.problem.expected_margins
@@ -151,6 +159,17 @@ class SpaceModel:
         prior: Prior,
         typical: float | None,
     ) -> Surrogate:
+        """Return a process fitted to the differences of m measured values from their prior means.
+
+        Args:
+            rows: (m,) row of each measured spec.
+            values: (m,) measured values.
+            noise: (m,) standard deviation of each value.
+            expected: (n,) prior mean of every spec.
+            prior: of the process's hyperparameters.
+            typical: typical difference from the prior mean, the least scale of the process; None lets the
+                process choose its scale.
+        """
         at = np.array(rows, dtype=np.int64)
         residuals = np.array(values) - expected[at]
         scale = None if typical is None else max(float(residuals.std()), typical)
@@ -158,22 +177,29 @@ class SpaceModel:
 
     @staticmethod
     def _shifted(residual: Posterior, expected: Floats) -> Posterior:
+        """Return the posterior of the values, from that of their differences from the prior mean."""
         return Posterior(residual.mean + expected, residual.deviation)
 
     @cached_property
     def p_boots(self) -> Floats:
-        """Probability that each spec boots, from a process over -1 and 1 and earlier experiments."""
-        seen = np.array([1.0 if observation.boots else -1.0 for observation in self.observations])
-        expected = np.full(self.problem.size, seen.mean()) if self.prior is None else self.prior.boots
-        if self.prior is None and (seen > 0).all():
+        """(n,): probability that each spec boots, from a process over -1 (does not) and 1 (boots).
+
+        Its prior mean is that of earlier experiments, else the mean of the observations.
+        """
+        outcomes = np.array([1.0 if observation.boots else -1.0 for observation in self.observations])
+        expected = np.full(self.problem.size, outcomes.mean()) if self.prior is None else self.prior.boots
+        if self.prior is None and (outcomes > 0).all():
             return np.ones(self.problem.size)
         rows = [observation.index for observation in self.observations]
-        process = Surrogate(self._points[rows], seen - expected[rows], None, BOOTS, steps=STEPS, scale=1.0)
+        process = Surrogate(
+            self._points[rows], outcomes - expected[rows], None, BOOTS, steps=STEPS, scale=1.0
+        )
         latent = self._shifted(process.predict(self._points), expected)
         return np.asarray(ndtr(latent.mean / np.hypot(latent.deviation, BOOT_SPREAD)), dtype=np.float64)
 
 
 def _p_meets(margins: Sequence[Posterior], size: int) -> Floats:
+    """Return the (n,) probability that every margin is at most 0, with independent margins."""
     p_meets = np.ones(size)
     for margin in margins:
         p_meets = p_meets * ndtr(-margin.mean / margin.deviation)

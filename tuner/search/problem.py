@@ -19,13 +19,13 @@ class Problem:
     """
 
     coordinates: Floats
-    """(n, d): each axis on its natural scale; categories as 0, 1, 2, ..."""
+    """(n, d): amounts or their log2, as the axis's scale is linear or log; categories as 0, 1, 2, ..."""
     ranks: Integers
     """(n, d): the position of each value among its axis's values."""
     ordered: tuple[bool, ...]
     """(d,): False for axes whose values have no order."""
     resource: tuple[bool, ...]
-    """(d,): True for resources: with less of it, a spec that ran out of memory does so again."""
+    """(d,): True for resources: a spec with less of them than one that ran out of memory does so, too."""
     log_cost: Floats
     """(n,): log of the price of an hour of one replica; zeros where there are no prices."""
     log_bounds: tuple[float, ...] = ()
@@ -34,7 +34,7 @@ class Problem:
     """(n,): the log objective expected before any measurement, up to a constant; None expects the same
     everywhere."""
     expected_margins: Floats | None = None
-    """(n, constraints): the same for each margin."""
+    """(n, constraints): the margins expected before any measurement; None expects 0 everywhere."""
 
     @property
     def constraints(self) -> int:
@@ -50,7 +50,7 @@ class Problem:
 def features(problem: Problem) -> Floats:
     """Return (n, f) coordinates from 0 to 1: ordered axes on their scale, a column per value of the others.
 
-    With unordered axes, the price is one more column, as it compares their values.
+    With unordered axes, the price is one more column: values without an order are similar at a similar price.
     """
     columns: list[Floats] = []
     for axis, ordered in enumerate(problem.ordered):
@@ -58,6 +58,8 @@ def features(problem: Problem) -> Floats:
         if ordered:
             columns.append(_unit(values))
         else:
+            # Two different values differ by 0.5 in two columns: they are 0.7 apart, the ends of an ordered
+            # axis 1.
             columns += [np.where(values == value, 0.5, 0.0) for value in np.unique(values)]
     if not all(problem.ordered) and np.ptp(problem.log_cost) > 0:
         columns.append(_unit(problem.log_cost))
@@ -89,7 +91,8 @@ class Observation:
     margin_noise: float = 0.0
     """Standard deviation of the margins; 0 if unknown."""
     scatter: float = 0.0
-    """Standard deviation between single measurements of the margins, if a trial is more precise; else 0."""
+    """Standard deviation of the margins between complete windows of the trial; 0 if unknown. A trial of
+    several windows is more precise than one window."""
     seconds: float = 0.0
     """Duration of the trial, start included."""
     confirms: bool = False

@@ -21,7 +21,8 @@ EQUAL = 0.005
 """Difference between two log objectives up to which they count as equal: no trial is that precise, and a
 smaller saving is not mentioned anywhere."""
 SAME_COST = 1e-9
-"""Difference between two log costs up to which they are the same price, in another order of the sum."""
+"""Difference between two log costs up to which the prices are equal: sums in another order round
+differently."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class RankedSpec:
     """A measured spec, with the model's values for it."""
 
     index: int
+    """The spec's row in the space."""
     log_objective: float
     deviation: float
+    """Standard deviation of `log_objective`."""
     margins: tuple[float, ...]
     safety: float
-    """Least distance of its margins below 0, at the safety quantile."""
+    """Least distance below 0 of its margins' values at the safety quantile; 0 without constraints."""
     probability: float
     """That one further measurement meets every constraint."""
     confirmations: int
@@ -76,7 +79,7 @@ def ranked(
         quantile: standard normal quantile at which a further measurement should still meet the constraints.
     """
     feasible = _feasible(observations)
-    return ordered([_candidate(index, observations, prediction, quantile) for index in feasible])
+    return ordered([_ranked_spec(index, observations, prediction, quantile) for index in feasible])
 
 
 def ordered(specs: Sequence[RankedSpec]) -> tuple[RankedSpec, ...]:
@@ -101,7 +104,9 @@ def _in_order_of_safe(specs: Sequence[RankedSpec]) -> list[RankedSpec]:
 
 
 def alternative(ranked: Sequence[RankedSpec], chosen: RankedSpec, log_cost: Floats) -> Alternative | None:
-    """Return the best objective among the completely measured specs of the chosen one's price.
+    """Return the other completely measured spec of the chosen one's price with the best objective.
+
+    None if no other spec of this price was measured completely.
 
     Args:
         ranked: the specs.
@@ -138,33 +143,34 @@ def _feasible(observations: Sequence[Observation]) -> list[int]:
 
 def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
     """Return the specs that ran every time."""
-    by: dict[int, list[Observation]] = {}
+    by_spec: dict[int, list[Observation]] = {}
     for observation in observations:
-        by.setdefault(observation.index, []).append(observation)
+        by_spec.setdefault(observation.index, []).append(observation)
     return [
         MeanMargins(
             index, tuple(float(mean) for mean in np.mean([each.margins for each in repeated], axis=0))
         )
-        for index, repeated in by.items()
+        for index, repeated in by_spec.items()
         if all(observation.boots for observation in repeated)
     ]
 
 
-def _candidate(
+def _ranked_spec(
     index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
 ) -> RankedSpec:
+    """Return a spec with the model's margins, widened by the noise of one further measurement."""
     repeated = [observation for observation in observations if observation.index == index]
     noise = math.sqrt(float(np.mean([observation.repeat_noise**2 for observation in repeated])))
     margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
     deviations = [math.hypot(float(margin.deviation[index]), noise) for margin in prediction.margins]
-    distances = list(zip(margins, deviations, strict=True))
+    with_deviation = list(zip(margins, deviations, strict=True))
     return RankedSpec(
         index=index,
         log_objective=float(prediction.objective.mean[index]),
         deviation=float(prediction.objective.deviation[index]),
         margins=margins,
-        safety=min((-mean - quantile * deviation for mean, deviation in distances), default=0.0),
-        probability=math.prod(float(ndtr(-mean / deviation)) for mean, deviation in distances),
+        safety=min((-mean - quantile * deviation for mean, deviation in with_deviation), default=0.0),
+        probability=math.prod(float(ndtr(-mean / deviation)) for mean, deviation in with_deviation),
         confirmations=sum(observation.confirms for observation in repeated),
         complete=any(
             not observation.censored and observation.log_objective is not None for observation in repeated

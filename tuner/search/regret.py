@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.search.acquisition import log_expected_improvement
+from tuner.search.acquisition import LEAST_PROBABILITY, log_expected_improvement
 from tuner.search.posterior import SpaceModel
 from tuner.search.problem import Floats, Integers
 
@@ -36,21 +36,22 @@ def outlook(model: SpaceModel, unmeasured: Integers, best: int | None, rng: np.r
     if not len(unmeasured):
         return Outlook(0.0, 0.0)
     candidates = _likeliest(model, unmeasured, best)
-    rows = candidates if best is None else np.append(candidates, best)
-    objective, good = model.draw(rows, DRAWS, rng)
-    others = np.where(good, objective, -np.inf)[:, : len(candidates)]
-    p_any = float(good[:, : len(candidates)].any(axis=1).mean())
+    rows = candidates if best is None else np.append(candidates, best)  # the best spec is the last column
+    objective, is_feasible = model.draw(rows, DRAWS, rng)
+    feasible_objective = np.where(is_feasible, objective, -np.inf)[:, : len(candidates)]
+    p_any = float(is_feasible[:, : len(candidates)].any(axis=1).mean())
     if best is None:
         return Outlook(1.0, p_any)
-    missed = 1 - np.exp(np.minimum(objective[:, -1] - others.max(axis=1), 0.0))
+    missed = 1 - np.exp(np.minimum(objective[:, -1] - feasible_objective.max(axis=1), 0.0))
     return Outlook(float(missed.mean()), p_any)
 
 
 def _likeliest(model: SpaceModel, unmeasured: Integers, best: int | None) -> Integers:
+    """Return at most CANDIDATES unmeasured specs, the likeliest to be feasible and better than the best."""
     if len(unmeasured) <= CANDIDATES:
         return unmeasured
     prediction = model.prediction
-    promise: Floats = np.log(np.maximum(prediction.p_meets * prediction.p_boots, 1e-12))
+    promise: Floats = np.log(np.maximum(prediction.p_meets * prediction.p_boots, LEAST_PROBABILITY))
     if best is not None:
         promise = promise + log_expected_improvement(
             prediction.objective.mean, prediction.objective.deviation, float(prediction.objective.mean[best])

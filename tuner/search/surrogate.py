@@ -19,13 +19,22 @@ from skopt.learning import GaussianProcessRegressor
 from tuner.search.kernel import PowerMatern
 from tuner.search.problem import Floats
 
+_JITTER = 1e-8
+"""Variance that is added to each standardised value, so that the covariance matrix can be factored."""
+_LEAST_DEVIATION = 1e-5
+"""Least standard deviation of a prediction of the standardised target, as others divide by it."""
 TYPICAL_SCALE = 0.7
-"""Typical deviation of a logarithm over a space, a factor of two: two equal values do not make it flat."""
+"""Typical standard deviation of a logarithm over a space, a factor of two. Divided by the square root of the
+number of values, it is the least scale of a target: two equal values do not make a process flat."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Medians and log spreads of the hyperparameters, for a standardised target on axes from 0 to 1."""
+    """Log-normal priors of the hyperparameters, for a standardised target on axes from 0 to 1.
+
+    Each hyperparameter (see `PowerMatern`) has its median, and the standard deviation of its logarithm
+    (`_spread`).
+    """
 
     amplitude: float = 1.0
     amplitude_spread: float = 1.0
@@ -47,7 +56,7 @@ class Posterior:
 
 
 class Surrogate:
-    """A process that is fitted to its points on construction."""
+    """A Gaussian process that is fitted to its points on construction."""
 
     def __init__(
         self,
@@ -64,16 +73,17 @@ class Surrogate:
         Args:
             points: on axes from 0 to 1.
             values: any scale.
-            noise: known standard deviation of each value, in addition to the learned one.
+            noise: (m,) known standard deviation of each value, in addition to the learned one.
             prior: of the hyperparameters.
             steps: most iterations of the search for the mode.
-            scale: of one unit of the standardised target; None takes the values' own deviation, with a floor
-                for few values.
+            scale: one unit of the standardised target, in the unit of the values; None takes the standard
+                deviation of the values, or more if they are few (`TYPICAL_SCALE`).
         """
         self._shift = float(values.mean())
         least = TYPICAL_SCALE / math.sqrt(len(values))
         self._scale = scale if scale is not None else max(float(values.std()), least)
-        alpha = 1e-8 if noise is None else (noise / self._scale) ** 2 + 1e-8
+        known_variance = 0.0 if noise is None else (noise / self._scale) ** 2
+        alpha = known_variance + _JITTER
         kernel, median, spread = _kernel(points.shape[1], prior)
         mode = _posterior_mode(median, spread, steps)
         self._model = GaussianProcessRegressor(
@@ -91,41 +101,55 @@ class Surrogate:
     def predict(self, points: Floats) -> Posterior:
         """Return the posterior at (k, d) points."""
         mean, deviation = self._model.predict(points, return_std=True)
-        return Posterior(self._shift + self._scale * mean, self._scale * np.maximum(deviation, 1e-5))
+        return Posterior(
+            self._shift + self._scale * mean, self._scale * np.maximum(deviation, _LEAST_DEVIATION)
+        )
 
     def draw(self, points: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Return (count, k) draws from the posterior at (k, d) points."""
         mean, covariance = self._model.predict(points, return_cov=True)
-        covariance -= self._model.kernel_.noise * np.eye(len(points))
+        covariance -= self._model.kernel_.noise * np.eye(len(points))  # see PowerMatern.__call__
         values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes some eigenvalues negative
         drawn = mean + rng.standard_normal((count, len(points))) @ root.T
         return np.asarray(self._shift + self._scale * drawn)
 
 
 def _kernel(axes: int, prior: Prior) -> tuple[PowerMatern, Floats, Floats]:
-    """Return the kernel at the prior's medians, with medians and spreads of its theta."""
+    """Return the kernel at the prior's medians, then the (axes + 3,) medians and spreads of its theta."""
     kernel = PowerMatern(prior.amplitude, (prior.length,) * axes, prior.slope, prior.noise)
     spread = [prior.amplitude_spread, *[prior.length_spread] * axes, prior.slope_spread, prior.noise_spread]
     return kernel, kernel.theta, np.array(spread)
 
 
-Likelihood = Callable[[Floats], tuple[float, Floats]]
+NegativeLogLikelihood = Callable[[Floats], tuple[float, Floats]]
+"""theta → negative log marginal likelihood and its gradient."""
 
 
 def _posterior_mode(
     median: Floats, spread: Floats, steps: int
-) -> Callable[[Likelihood, Floats, Floats], tuple[Floats, float]]:
-    """Return an optimiser in scikit-learn's form, of the likelihood times a log-normal prior."""
+) -> Callable[[NegativeLogLikelihood, Floats, Floats], tuple[Floats, float]]:
+    """Return an optimiser in scikit-learn's form that maximises the likelihood times a log-normal prior.
 
-    def optimizer(likelihood: Likelihood, start: Floats, bounds: Floats) -> tuple[Floats, float]:
-        def total(theta: Floats) -> tuple[float, Floats]:
+    Args:
+        median: of each element of theta, the logarithms of the hyperparameters.
+        spread: prior standard deviation of each element of theta.
+        steps: most iterations.
+    """
+
+    def optimizer(likelihood: NegativeLogLikelihood, start: Floats, bounds: Floats) -> tuple[Floats, float]:
+        def negative_log_posterior(theta: Floats) -> tuple[float, Floats]:
             value, gradient = likelihood(theta)
             away = (theta - median) / spread
             return value + 0.5 * float(away @ away), gradient + away / spread
 
         result = optimize.minimize(
-            total, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": steps}
+            negative_log_posterior,
+            start,
+            jac=True,
+            bounds=bounds,
+            method="L-BFGS-B",
+            options={"maxiter": steps},
         )
         return result.x, float(result.fun)
 

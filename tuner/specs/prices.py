@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,15 @@ class Amounts:
     """Whole GPUs in addition to that share."""
 
 
+class GrantedShare(NamedTuple):
+    """A share of one GPU as its mechanism grants it; 0 for no limit."""
+
+    memory: float
+    """Bytes."""
+    cores: float
+    """Percent."""
+
+
 def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Amounts:
     """Return the CPU and memory of a Pod's containers, and the predictor's share of a GPU.
 
@@ -45,30 +54,30 @@ def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Am
         Permanent: GpuShareInvalid, the share does not exist.
     """
     limits = [_limits(container) for container in containers]
-    memory, cores = (0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
+    share = GrantedShare(0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
     return Amounts(
         cpu=sum(_amount(limit, "cpu") for limit in limits),
         memory=sum(_amount(limit, "memory") for limit in limits),
-        gpu_memory=memory,
-        gpu_cores=cores,
+        gpu_memory=share.memory,
+        gpu_cores=share.cores,
         gpus=sum(_amount(limit, names.GPU_RESOURCE) for limit in limits) if resources.gpu is None else 0.0,
     )
 
 
-def unlimited(containers: Sequence[Mapping[str, Any]], names: Iterable[str]) -> tuple[str, ...]:
-    """Return which of these, of cpu and memory, the predictor has without limit: its cost is unknown.
+def unlimited(containers: Sequence[Mapping[str, Any]], resources: Iterable[str]) -> tuple[str, ...]:
+    """Return which of these resources, of cpu and memory, have no limit and no request in the predictor.
 
-    Unlimited resources of other containers are in no spec's cost.
+    Its cost is then unknown. Unlimited resources of other containers are in no spec's cost.
     """
     (own,) = (_limits(container) for container in containers if container["name"] == CONTAINER)
-    return tuple(name for name in names if name in ("cpu", "memory") and name not in own)
+    return tuple(name for name in resources if name in ("cpu", "memory") and name not in own)
 
 
 def cost_per_hour(has: Amounts, prices: Prices) -> Number:
     """Return the hourly cost; a resource without a price is free.
 
-    A share of a GPU costs the larger of its shares of memory and cores, as others cannot use the rest. If the
-    share of memory is unknown and there is none of the cores, it is the whole GPU.
+    A share of a GPU costs the larger of its shares of memory and cores, as others cannot use the rest. With a
+    limit on memory alone, and without `prices.gpu_memory` to divide by, it costs the whole GPU.
     """
     total = has.cpu * _price(prices.cpu) + has.memory / _GIB * _price(prices.memory)
     if prices.gpu is None:
@@ -85,7 +94,7 @@ def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) ->
     """Return the hourly cost of a replica of each spec of a space.
 
     Args:
-        first: resources of a Pod of spec 0, with all containers.
+        first: resources of all containers of a Pod of spec 0; the other specs differ from it.
         resources: of the predictor with the settings of spec 0.
         space: its `resource` axes have the values of other specs.
         prices: of the experiment.
@@ -98,12 +107,11 @@ def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) ->
     for column, axis in enumerate(space.axes):
         if axis.label in ("resource/cpu", "resource/memory"):
             values = np.array([float(quantity.parse(text)) for text in axis.values])
-            more = values[ranks[:, column]] - values[0]
-            has = (
-                replace(has, cpu=has.cpu + more)
-                if axis.name == "cpu"
-                else replace(has, memory=has.memory + more)
-            )
+            beyond_first = values[ranks[:, column]] - values[0]  # (n,)
+            if axis.name == "cpu":
+                has = replace(has, cpu=has.cpu + beyond_first)
+            else:
+                has = replace(has, memory=has.memory + beyond_first)
     if resources.gpu is not None:
         has = _with_shares(has, resources.gpu, space)
     return np.broadcast_to(np.asarray(cost_per_hour(has, prices), dtype=np.float64), (space.size,)).copy()
@@ -121,7 +129,7 @@ def costs_from_trial(
         spec: the experiment.
         space: its space.
         row: of the measured spec.
-        cost: of an hour of the measured spec's replica.
+        cost: hourly cost of the measured spec's replica.
 
     Raises:
         Permanent: GpuShareInvalid, the share of a spec does not exist.
@@ -140,26 +148,28 @@ def costs_from_trial(
 
 
 def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
+    """Return the resources with the granted GPU share of each spec: `gpu` with the spec's tuned parts."""
     columns = [
         i for i, axis in enumerate(space.axes) if axis.label in ("resource/gpu.memory", "resource/gpu.cores")
     ]
     if not columns:
         return has
-    pairs, pair_of_spec = np.unique(space.ranks()[:, columns], axis=0, return_inverse=True)
-    shares = np.empty((len(pairs), 2))
-    for row, pair in enumerate(pairs):
+    # A mechanism renders one share at a time: render each distinct one once, not that of each spec.
+    combinations, combination_of_spec = np.unique(space.ranks()[:, columns], axis=0, return_inverse=True)
+    shares = np.empty((len(combinations), 2))  # columns as the fields of GrantedShare
+    for row, ranks in enumerate(combinations):
         share = gpu.model_dump(exclude_none=True)
-        for column, rank in zip(columns, pair, strict=True):
+        for column, rank in zip(columns, ranks, strict=True):
             share[space.axes[column].name.removeprefix("gpu.")] = space.axes[column].values[rank]
         shares[row] = _granted(Gpu.model_validate(share))
-    by_spec = shares[pair_of_spec.reshape(-1)]
+    by_spec = shares[combination_of_spec.reshape(-1)]
     return replace(has, gpu_memory=by_spec[:, 0], gpu_cores=by_spec[:, 1])
 
 
-def _granted(gpu: Gpu) -> tuple[float, float]:
-    """Return the share that the mechanism grants, in bytes and percent; 0 for no limit."""
+def _granted(gpu: Gpu) -> GrantedShare:
+    """Return the share that the mechanism grants, which may be larger than the requested one."""
     share = gpu_pod.render(gpu).granted
-    return float(share.memory or 0), float(share.cores or 0)
+    return GrantedShare(memory=float(share.memory or 0), cores=float(share.cores or 0))
 
 
 def check(spec: ProfilingExperimentSpec, space: Space, hourly: NDArray[np.float64]) -> None:
@@ -168,7 +178,7 @@ def check(spec: ProfilingExperimentSpec, space: Space, hourly: NDArray[np.float6
     Args:
         spec: the experiment.
         space: its space.
-        hourly: its `costs`.
+        hourly: (n,) hourly cost of a replica of each spec, from `costs`.
 
     Raises:
         Permanent: PricesMissing, with the field.

@@ -1,6 +1,7 @@
-"""Renders settings into the predictor, and into the Pod that a trial measures.
+"""Renders settings into the predictor, and into the Pod that a trial measures. Pure.
 
-A parameter that is already set is replaced wherever it is set. Pure.
+A tuned parameter replaces each value that the predictor already sets for it: in its own fields, and in its
+container's resources, environment, command and arguments.
 """
 
 import re
@@ -32,7 +33,8 @@ _GPU_LIMITS = ("nvidia.com/", "aliyun.com/gpu")
 """Prefixes of the resources of GPU mechanisms."""
 _SHELLS = re.compile(r"(.*/)?(ba|da|z|k|a)?sh")
 _NUMBER = re.compile(r"-[0-9.]")
-_ONE_REQUEST = 1
+"""Begins a negative number, which is the value of an argument and not another argument."""
+_BATCH_OF_REQUEST = 1
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def pod(
     return Rendering(
         template=template,
         cost_per_hour=float(costing.cost_per_hour(has, prices)),
-        batch=_ONE_REQUEST,
+        batch=_BATCH_OF_REQUEST,
         model_name=tuned_target.name,
         model_version=model_version["metadata"]["name"],
         model_digest=model_version["status"]["digest"],
@@ -182,13 +184,14 @@ def _render(
             f"template.containers[name=predictor].ports: {rendered.port.number} speaks HTTP/2; trials send"
             " HTTP/1.1",
         )
-    # The load generator reaches the replica by its address, and is neither the gateway nor the node.
-    own = {
+    # A trial measures a replica without a zygote. The load generator connects to the Pod's address, so the
+    # replica must serve there, and not on the socket or port that is for the gateway alone.
+    trial_annotations = {
         names.ZYGOTE_ANNOTATION: "disabled",
         names.SOCKET_PORT_ANNOTATION: "",
         names.GATEWAY_PORT_ANNOTATION: "",
     }
-    annotations = {**rendered.template["metadata"]["annotations"], **own}
+    annotations = {**rendered.template["metadata"]["annotations"], **trial_annotations}
     template = {"metadata": {"annotations": annotations}, "spec": rendered.template["spec"]}
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)
 
@@ -216,7 +219,7 @@ def tuned(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:
     container = _container(tuned_target.predictor.template or PredictorTemplate(), by_category)
     _put_env(container, by_category["env"])
     _put_arguments(container, by_category["args"], tuned_target)
-    if len(container) > 1:
+    if len(container) > 1:  # more than its name
         value["template"] = _with_container(value.get("template", {}), container)
     try:
         return Predictor.model_validate(value)
@@ -233,28 +236,30 @@ def _put_resources(predictor: Object, settings: Mapping[str, str]) -> None:
     predictor["resources"] = resources
 
 
-def _container(template: PredictorTemplate, settings: Mapping[str, Mapping[str, str]]) -> Object:
+def _container(template: PredictorTemplate, by_category: Mapping[str, Mapping[str, str]]) -> Object:
     """Return the predictor's container of the template, without the values that the settings replace."""
     own = next(
         (c for c in template.containers if c["name"] == revision.CONTAINER), {"name": revision.CONTAINER}
     )
     container = dict(own)
-    on_gpu = any(name.startswith("gpu.") for name in settings["resource"])
+    is_gpu_tuned = any(name.startswith("gpu.") for name in by_category["resource"])
     if "resources" in container:
-        replaced = tuple(name for name in settings["resource"] if "." not in name)
-        prefixes = _GPU_LIMITS if on_gpu else ()
-        container["resources"] = {
-            kind: {
-                k: v for k, v in (amounts or {}).items() if k not in replaced and not k.startswith(prefixes)
+        replaced = {name for name in by_category["resource"] if "." not in name}
+        replaced_prefixes = _GPU_LIMITS if is_gpu_tuned else ()
+        resources = dict(container["resources"])
+        for kind in resources.keys() & {"requests", "limits"}:
+            resources[kind] = {
+                name: amount
+                for name, amount in (resources[kind] or {}).items()
+                if name not in replaced and not name.startswith(replaced_prefixes)
             }
-            if kind in ("requests", "limits")
-            else amounts
-            for kind, amounts in container["resources"].items()
-        }
+        container["resources"] = resources
     if "env" in container:
-        replaced_env = (_BATCHING_ENV if settings["batching"] else frozenset()) | (
-            _GPU_ENV if on_gpu else frozenset()
-        )
+        replaced_env: set[str] = set()
+        if by_category["batching"]:
+            replaced_env |= _BATCHING_ENV
+        if is_gpu_tuned:
+            replaced_env |= _GPU_ENV
         container["env"] = [entry for entry in container["env"] if entry["name"] not in replaced_env]
     return container
 
@@ -287,6 +292,7 @@ def _put_arguments(container: Object, settings: Mapping[str, str], tuned_target:
         command, in_command = _replaced(command, flag(name), word)
         arguments, in_arguments = _replaced(arguments, flag(name), None if in_command else word)
         if not in_command and not in_arguments:
+            # The words after `--` are no flags.
             end = arguments.index("--") if "--" in arguments else len(arguments)
             arguments.insert(end, word)
     container["args"] = arguments
@@ -295,21 +301,27 @@ def _put_arguments(container: Object, settings: Mapping[str, str], tuned_target:
 
 
 def _replaced(words: Sequence[str], name: str, word: str | None) -> tuple[list[str], bool]:
-    """Return the words with the first `--name VALUE` or `--name=VALUE` replaced, and whether it occurred."""
+    """Return the words with an argument replaced, and whether the argument occurred.
+
+    Args:
+        words: of a command line; the argument is `NAME VALUE` or `NAME=VALUE`.
+        name: of the argument, as a flag.
+        word: takes the place of the first occurrence; None only removes. All other occurrences are removed.
+    """
     result: list[str] = []
-    is_replaced = is_value = False
+    has_occurred = may_be_value = False
     for item in words:
-        if is_value and (not item.startswith("-") or _NUMBER.match(item)):
-            is_value = False
+        if may_be_value and (not item.startswith("-") or _NUMBER.match(item)):
+            may_be_value = False
             continue
-        is_value = item == name
+        may_be_value = item == name
         if item == name or item.startswith(f"{name}="):
-            if word is not None and not is_replaced:
+            if word is not None and not has_occurred:
                 result.append(word)
-            is_replaced = True
+            has_occurred = True
         else:
             result.append(item)
-    return result, is_replaced
+    return result, has_occurred
 
 
 def _with_container(template: Object, container: Object) -> Object:

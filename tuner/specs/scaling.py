@@ -29,14 +29,14 @@ def log_throughput(log_capacity: Floats, log_at_once: Floats) -> Floats:
     """Return the expected log throughput, up to a constant.
 
     Args:
-        log_capacity: log throughput expected from the resources alone.
-        log_at_once: log concurrency.
+        log_capacity: (n,) log throughput expected from the resources alone.
+        log_at_once: (n,) log concurrency.
     """
     return np.asarray(log_capacity + CONCURRENCY * log_at_once)
 
 
 def log_latency(log_capacity: Floats, log_at_once: Floats) -> Floats:
-    """Return the expected log latency at a fixed concurrency, by Little's law, L = c / X (1961).
+    """Return the expected log latency at a fixed concurrency: by Little's law, concurrency / throughput.
 
     It does not apply to a searched load: at the highest load within a limit, every spec is near the limit.
     """
@@ -51,21 +51,26 @@ def log_objective(metric: str, log_throughput: Floats, log_cost: Floats) -> Floa
 def of_space(space: Space, metric: str, log_cost: Floats) -> Floats:
     """Return the (n,) expected log objectives of an experiment's specs, whose loads are searched."""
     capacity = _along(space, {"resource/cpu": CPU, "resource/gpu.cores": GPU})
-    at_once = _along(space, {axis.label: 1.0 for axis in space.axes if _counts(axis)})
+    at_once = _along(space, {axis.label: 1.0 for axis in space.axes if _is_concurrency(axis)})
     return log_objective(metric, log_throughput(capacity, at_once), log_cost)
 
 
-def _along(space: Space, powers: dict[str, float]) -> Floats:
+def _along(space: Space, exponents: dict[str, float]) -> Floats:
+    """Return the (n,) log of a product of powers of the specs' values; `exponents` are by an axis's label."""
     total = np.zeros(space.size)
     for axis, ranks in zip(space.axes, space.ranks().T, strict=True):
-        if power := powers.get(axis.label, 0.0):
-            at = np.array(axis.positions)
-            total += power * (at * np.log(2.0) if axis.scale == "log" else np.log(at))[ranks]
+        if exponent := exponents.get(axis.label, 0.0):
+            positions = np.array(axis.positions)
+            logs = positions * np.log(2.0) if axis.scale == "log" else np.log(positions)
+            total += exponent * logs[ranks]
     return total
 
 
-def _counts(axis: Axis) -> bool:
-    """Whether an axis is a concurrency."""
+def _is_concurrency(axis: Axis) -> bool:
+    """Return whether an axis counts what a replica does at once: batch size, or processes, threads, workers.
+
+    The meaning of arguments and variables is unknown: whole values from 1 to MOST_AT_ONCE count as workers.
+    """
     if axis.category in ("resource", "batching"):
         return axis.name == "batchSize"
     return axis.ordered and all(text.isdecimal() and 1 <= int(text) <= MOST_AT_ONCE for text in axis.values)

@@ -178,6 +178,7 @@ class Space:
     def ranks(self) -> NDArray[np.int64]:
         """Return the rank of each spec (rows) on each axis (columns)."""
         counts = np.array([len(axis.values) for axis in self.axes], dtype=np.int64)
+        # An axis's stride is the product of the counts of the axes after it.
         strides = np.concatenate([np.cumprod(counts[:0:-1])[::-1], [1]]).astype(np.int64)
         return np.arange(self.size, dtype=np.int64)[:, None] // strides % counts
 

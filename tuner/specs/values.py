@@ -16,7 +16,8 @@ _SMALLEST = Decimal("1e-18")
 _DIGITS = 15
 """Significant digits of a float: the search uses floats, and two values must not become equal."""
 _SHOWN = 6
-"""Significant digits of the powers of a factor, except whole numbers: 1.1 has 11 at its tenth power."""
+"""Significant digits of the powers of a factor, as the tenth power of 1.1 has 11; the whole part of a power
+keeps all digits."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _LARGE = ("E", "P", "T", "G", "M", "k")
 _SMALL = ("m", "u", "n")
@@ -125,10 +126,11 @@ def _powers(field: str, low: Decimal, high: Decimal, text: str, grain: Decimal |
 
 
 def _rounded(amount: Decimal, grain: Decimal | None) -> Decimal:
+    """Return the nearest multiple of the grain; without a grain, the amount in _SHOWN significant digits."""
     if grain is not None:
         return (amount / grain).to_integral_value() * grain
-    places = min(0, amount.adjusted() - _SHOWN + 1)
-    return amount.quantize(Decimal(1).scaleb(places))
+    exponent_of_last_digit = min(0, amount.adjusted() - _SHOWN + 1)
+    return amount.quantize(Decimal(1).scaleb(exponent_of_last_digit))
 
 
 def _suffixes(*texts: str) -> tuple[str, ...]:
@@ -144,7 +146,7 @@ def _written(amount: Decimal, suffixes: tuple[str, ...]) -> str:
     is_integer = amount == amount.to_integral_value()
     for suffix in suffixes:
         if is_integer and suffix in _SMALL:
-            break
+            break  # `2`, not `2000m`
         count = amount / quantity.parse(f"1{suffix}")
         if count == count.to_integral_value() and abs(count) >= 1:
             return f"{count.to_integral_value():f}{suffix}"

@@ -92,27 +92,30 @@ def broken_today(report: Report) -> list[str]:
 
 
 def gain(report: Report, factor: Estimate) -> str:
-    """Return `the same work costs 43 % less (38 % to 47 %)`, or its opposite."""
+    """Return `the same work costs 43 % less (38 % to 47 %)` for a spec that is better by this factor.
+
+    With a factor below 1 the spec is worse, and the same work costs more.
+    """
     shown = measure.of(report.question)
-    better = factor.value >= 1
-    ends = [factor.low, factor.high]
-    if shown.less_is_better:
-        share, ends = 1 - 1 / factor.value, [1 - 1 / end for end in ends]
-    else:
-        share, ends = factor.value - 1, [end - 1 for end in ends]
-    if not better:
-        share, ends = -share, [-end for end in ends]
-    less, more = ("less", "more") if shown.less_is_better == better else ("more", "less")
-    return f"{_subject(report)} {figures.percent(share)} {less}{_range(sorted(ends), less, more)}"
+    is_better = factor.value >= 1
+
+    def share(value: float) -> float:
+        """Return the change of the shown measure, as a share, in the direction that the sentence names."""
+        gained = 1 - 1 / value if shown.less_is_better else value - 1
+        return gained if is_better else -gained
+
+    direction, opposite = ("less", "more") if shown.less_is_better == is_better else ("more", "less")
+    low, high = sorted((share(factor.low), share(factor.high)))
+    interval = _interval(low, high, direction, opposite)
+    return f"{_subject(report)} {figures.percent(share(factor.value))} {direction}{interval}"
 
 
-def _range(ends: list[float], same: str, opposite: str) -> str:
-    """Return the interval of a share, whose ends may have different signs."""
-    low, high = ends
+def _interval(low: float, high: float, direction: str, opposite: str) -> str:
+    """Return the interval of a share in brackets; a negative end is in the opposite direction."""
     if figures.percent(low) == figures.percent(high):
         return ""
     if low < 0 < high:
-        return f" (from {figures.percent(-low)} {opposite} to {figures.percent(high)} {same})"
+        return f" (from {figures.percent(-low)} {opposite} to {figures.percent(high)} {direction})"
     return f" ({figures.percent(low)} to {figures.percent(high)})"
 
 

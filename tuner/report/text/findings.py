@@ -99,10 +99,10 @@ def spent(report: Report) -> list[str]:
     if report.answer.choice is not None and spent.expected_regret < 1:
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
         sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
-    unsettled = report.answer.doubt
-    if unsettled is not None and unsettled.more:
+    doubt = report.answer.doubt
+    if doubt is not None and doubt.more:
         sentences.append(
-            f"To go on, set maxNumTrials to {spent.trials + unsettled.more}, and raise maxDuration or maxCost if it"
+            f"To go on, set maxNumTrials to {spent.trials + doubt.more}, and raise maxDuration or maxCost if it"
             " ended the search: the experiment continues."
         )
     return sentences

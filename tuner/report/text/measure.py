@@ -1,4 +1,4 @@
-"""The presentation of the objective in money or time: work per money becomes money per work."""
+"""The presentation of the objective to readers: requests or tokens per money become money per million."""
 
 import math
 from collections.abc import Callable
@@ -22,10 +22,12 @@ class ObjectiveMeasure:
     """Sentence with `{}` for the value: `a million requests cost {}`."""
     write: Callable[[float], str]
     less_is_better: bool
+    """Of the shown value."""
     inverted: bool = False
+    """Whether the shown value is a million divided by the objective's value."""
 
     def shown(self, value: float) -> float | None:
-        """Return the shown value; None if it is undefined."""
+        """Return the shown value for a value of the objective; None if it is undefined."""
         if not self.inverted:
             return value
         return MILLION / value if value > 0 else None
@@ -40,7 +42,7 @@ class ObjectiveMeasure:
 
 
 def of(question: Question) -> ObjectiveMeasure:
-    """Return the presentation of a question's objective, whose direction may be unusual."""
+    """Return the presentation of the objective of a report's question."""
     return _measure(question.metric, question.direction, question.rate, question.percentile)
 
 
@@ -52,10 +54,12 @@ def of_objective(objective: Objective) -> ObjectiveMeasure:
 
 def _measure(metric: str, direction: str, rate: float | None, percentile: int) -> ObjectiveMeasure:
     usual = _usual(metric, rate, percentile)
-    return replace(usual, less_is_better=(direction == "minimize") != usual.inverted)
+    is_minimized = direction == "minimize"
+    return replace(usual, less_is_better=not is_minimized if usual.inverted else is_minimized)
 
 
 def _usual(metric: str, rate: float | None, percentile: int) -> ObjectiveMeasure:
+    """Return the presentation of a metric that is optimised in its usual direction."""
     match metric:
         case "throughputPerCost" | "tokensPerCost":
             return _per("request" if metric == "throughputPerCost" else "token")

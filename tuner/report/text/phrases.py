@@ -42,20 +42,18 @@ def expected_regret(regret: float) -> str:
     return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
 
 
-def unsettled(unsettled: Doubt) -> str:
+def unsettled(doubt: Doubt) -> str:
     """Return `not settled after 6 trials`, capitalized."""
-    return f"Not settled after {figures.count(unsettled.trials, 'trial')}"
+    return f"Not settled after {figures.count(doubt.trials, 'trial')}"
 
 
-def unsettled_reasons(unsettled: Doubt) -> str:
-    """Return why it is not settled, and the remedy: `expected regret 46 %; run 13 more trials`."""
-    words = [] if unsettled.regret is None else [f"expected regret {figures.percent(unsettled.regret)}"]
-    if unsettled.breaks is not None:
-        words.append(
-            f"its next measurement breaks a constraint with a probability of {chance(unsettled.breaks)}"
-        )
-    if unsettled.more:
-        words.append(f"run {figures.count(unsettled.more, 'more trial')}")
+def unsettled_reasons(doubt: Doubt) -> str:
+    """Return why a recommendation is not settled, and a remedy: `expected regret 46 %; run 9 more trials`."""
+    words = [] if doubt.regret is None else [f"expected regret {figures.percent(doubt.regret)}"]
+    if doubt.breaks is not None:
+        words.append(f"its next measurement breaks a constraint with a probability of {chance(doubt.breaks)}")
+    if doubt.more:
+        words.append(f"run {figures.count(doubt.more, 'more trial')}")
     return "; ".join(words)
 
 

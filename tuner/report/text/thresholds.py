@@ -24,11 +24,11 @@ def _price(report: Report, change: PriceChange) -> list[str]:
         report,
         change.segments,
         _Words(
-            write,
-            change.today,
-            f"If {name} cost less than {{}} per hour",
-            f"If {name} cost {{}} per hour or more",
-            f"No other measured spec wins at any price of {name}{_left_out(report)}.",
+            write=write,
+            today=change.today,
+            below=f"If {name} cost less than {{}} per hour",
+            above=f"If {name} cost {{}} per hour or more",
+            never=f"No other measured spec wins at any price of {name}{_left_out(report)}.",
         ),
     )
 
@@ -40,11 +40,11 @@ def bounds(report: Report) -> list[str]:
         bound = report.question.constraints[change.constraint]
         name = notation.metric(bound)
         words = _Words(
-            notation.writer(bound),
-            change.today,
-            f"If the bound on the {name} were below {{}}",
-            f"If the bound on the {name} were {{}} or more",
-            f"No other measured spec wins at any bound on the {name}{_left_out(report)}.",
+            write=notation.writer(bound),
+            today=change.today,
+            below=f"If the bound on the {name} were below {{}}",
+            above=f"If the bound on the {name} were {{}} or more",
+            never=f"No other measured spec wins at any bound on the {name}{_left_out(report)}.",
         )
         sentences += _sentences(report, change.segments, words)
     return sentences
@@ -58,18 +58,23 @@ def _left_out(report: Report) -> str:
 
 @dataclass(frozen=True)
 class _Words:
-    """The templates of sentences about one price or bound."""
+    """The parts of sentences about one price or bound; `{}` is a threshold."""
 
     write: Callable[[float], str]
+    """Writes a price or bound with its unit."""
     today: float
+    """Today's price or bound."""
     below: str
+    """Begins the sentence about the winner below a threshold."""
     above: str
+    """Begins the sentence about the winner from a threshold on."""
     never: str
+    """The whole sentence if no other spec wins anywhere."""
 
 
 def _sentences(report: Report, segments: list[Segment], words: _Words) -> list[str]:
     """Return one sentence for each side of today's value, or `words.never`."""
-    here = _index(segments, words.today)
+    here = _index_of_today(segments, words.today)
     sentences: list[str] = []
     if here > 0:
         begin = words.below.format(words.write(segments[here].start))
@@ -93,7 +98,8 @@ def _factor(a: float, b: float) -> float:
     return max(a / b, b / a)
 
 
-def _index(segments: list[Segment], today: float) -> int:
+def _index_of_today(segments: list[Segment], today: float) -> int:
+    """Return the index of the segment with today's value; segments ascend without gaps."""
     return max((i for i, segment in enumerate(segments) if segment.start <= today), default=0)
 
 
