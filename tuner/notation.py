@@ -29,7 +29,10 @@ class ConstrainedMetric(Protocol):
 
 
 def spec(settings: Sequence[Setting]) -> str:
-    """Return `cpu=500m memory=512Mi`; a name that occurs in two categories is prefixed with its category."""
+    """Return `cpu=500m memory=512Mi`, or `today's spec` without settings.
+
+    A name that occurs in two categories is prefixed with its category.
+    """
     names = [setting.name for setting in settings]
     words = [
         f"{s.category}/{s.name}={s.value}" if names.count(s.name) > 1 else f"{s.name}={s.value}"
@@ -45,7 +48,7 @@ def metric(of: ConstrainedMetric) -> str:
 
 
 def writer(of: ConstrainedMetric) -> Callable[[float], str]:
-    """Return the function that writes values of this metric."""
+    """Return the function that writes values of this metric: seconds, or the share of an error rate."""
     return figures.percent if of.metric == "errorRate" else figures.duration
 
 
@@ -57,7 +60,7 @@ def constraint(of: ConstrainedMetric, bound: float) -> str:
 def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
     """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` without an upper end.
 
-    An interval with equal texts of both ends is omitted.
+    If both ends have the same text, the interval is omitted.
     """
     low, high = write(estimate.low), write(estimate.high)
     if math.isinf(estimate.high):

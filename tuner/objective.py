@@ -10,7 +10,9 @@ from serving.resources.tuning.trial import Estimate, Window
 from tuner import intervals
 
 HOUR = 3600.0
+"""Seconds."""
 TINY = 1e-12
+"""Replaces a throughput or a bound of 0 as a divisor, or in a logarithm."""
 
 
 def objective_value(
@@ -19,6 +21,12 @@ def objective_value(
     """Return the objective's value; None without answers, or without a price that it needs.
 
     Requests and tokens are per second and replica, or per unit of money for metrics per cost.
+
+    Args:
+        objective: of the experiment.
+        window: the measurements at one load; its throughput is in answers per second.
+        cost_per_hour: of the replica; 0 if it is unknown.
+        batch: items in one request: each item counts as a request of the objective.
     """
     metric = objective.objective_metric_name
     if metric == "costAtRate":
@@ -29,10 +37,14 @@ def objective_value(
         return None
     if metric == "cost":
         return Estimate(value=cost_per_hour, low=cost_per_hour, high=cost_per_hour)
-    per = HOUR / cost_per_hour if metric.endswith("PerCost") else 1.0
+    # The seconds that a unit of money pays for; the other metrics are per second.
+    seconds = HOUR / cost_per_hour if metric.endswith("PerCost") else 1.0
     throughput = window.throughput
-    each = window.tokens_per_second / max(throughput.value, TINY) if metric.startswith("tokens") else batch
-    return _scaled(throughput, each * per)
+    if metric.startswith("tokens"):
+        units_per_answer = window.tokens_per_second / max(throughput.value, TINY)
+    else:
+        units_per_answer = batch
+    return _scaled(throughput, units_per_answer * seconds)
 
 
 def _scaled(estimate: Estimate, factor: float) -> Estimate | None:
@@ -44,14 +56,16 @@ def _scaled(estimate: Estimate, factor: float) -> Estimate | None:
 
 
 def _at_rate(rate: float, throughput: Estimate, batch: int, cost_per_hour: float) -> Estimate | None:
+    """Return the cost of an hour of the whole replicas that serve `rate` items per second together."""
     if throughput.value <= 0 or cost_per_hour <= 0:
         return None
-    least = throughput.low if throughput.low > 0 else throughput.value * math.exp(-intervals.WIDEST)
+    lowest = throughput.low if throughput.low > 0 else throughput.value * math.exp(-intervals.WIDEST)
 
-    def cost(value: float) -> float:
-        return math.ceil(rate / (value * batch)) * cost_per_hour
+    def cost(answers_per_second: float) -> float:
+        replicas = math.ceil(rate / (answers_per_second * batch))
+        return replicas * cost_per_hour
 
-    return Estimate(value=cost(throughput.value), low=cost(throughput.high), high=cost(least))
+    return Estimate(value=cost(throughput.value), low=cost(throughput.high), high=cost(lowest))
 
 
 def _latency(window: Window, percentile: int) -> Estimate | None:

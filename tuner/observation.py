@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,19 +22,27 @@ CAUSES: dict[str, Cause] = {
     "TimedOut": "timeout",
     "Refused": "boot",
 }
-"""Reasons of a trial whose spec does not run."""
+"""Why a spec does not run, by the reason of its trial."""
 SILENT = ("LoadFailed", "Interrupted", "")
-"""Reasons of a trial without information about its spec."""
+"""Reasons of a trial without information about its spec; empty for a trial that has not ended."""
 BREAKS_CONSTRAINT = "BreaksConstraint"
-"""The reason of a trial that met its constraints at no load: its constraint values count, its objective
-does not."""
+"""The reason of a trial that broke a constraint at its lowest load already: its constraint values count, its
+objective does not."""
 MOST_MARGIN = 3.0
 """Margins are clipped at a factor of 20 either way: a larger excess has no information about neighbours."""
 LEAST_BROKEN_MARGIN = 0.01
-"""Least margin of a trial that broke its constraints at every load: failed requests, which are longer than
-any limit, are in no percentile of answers."""
+"""Least value of the greatest margin of a trial with the reason BREAKS_CONSTRAINT: its measured margins may
+all be at 0 or less, as percentiles are of answered requests, while the reason also counts failed requests."""
 TINY = 1e-9
 """Replaces a bound of 0, which has no logarithm."""
+
+
+class _Margin(NamedTuple):
+    """The margin of one constraint: log(value / bound), clipped to MOST_MARGIN either way."""
+
+    value: float
+    deviation: float
+    """Standard deviation of `value`; 0 if unknown."""
 
 
 def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Problem:
@@ -41,7 +50,7 @@ def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Pr
 
     Args:
         spec: of the experiment.
-        space: its space.
+        space: of the experiment.
         costs: (n,) hourly cost of each spec's replica; zeros without prices.
     """
     log_cost = np.log(costs) if (costs > 0).all() else np.zeros(space.size)
@@ -68,7 +77,15 @@ def observation_of(
     """Return the observation of a Trial; None while it runs, or without information about its spec.
 
     A spec that ran, but whose objective cannot be computed (nothing was answered), counts as crashed. A trial
-    that met its constraints at no load has no objective: its throughput is that of the least load.
+    that broke a constraint at its lowest load has no objective, as no load met the constraints.
+
+    Args:
+        spec: of the Trial.
+        status: of the Trial.
+        index: the row of its spec in the space.
+        objective: of the experiment.
+        constraints: of the experiment, in the order of the margins.
+        cost_per_hour: of the spec's replica; 0 without prices.
     """
     if status.phase not in FINISHED or status.reason in SILENT:
         return None
@@ -81,8 +98,8 @@ def observation_of(
         value = objective_value(objective, status.result, cost_per_hour, spec.batch)
     if status.result is None or value is None or value.value <= 0:
         return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
-    bounded = [_margin(constraint, status.result) for constraint in constraints]
-    margins = [margin for margin, _ in bounded]
+    measured_margins = [_margin(constraint, status.result) for constraint in constraints]
+    margins = [margin.value for margin in measured_margins]
     if status.reason == BREAKS_CONSTRAINT and margins and max(margins) < LEAST_BROKEN_MARGIN:
         margins[margins.index(max(margins))] = LEAST_BROKEN_MARGIN
     sign = 1.0 if objective.type == "maximize" else -1.0
@@ -92,7 +109,7 @@ def observation_of(
         log_objective=sign * math.log(value.value) if has_objective else None,
         noise=intervals.log_deviation(value) if has_objective else 0.0,
         margins=tuple(margins),
-        margin_noise=max((noise for _, noise in bounded), default=0.0),
+        margin_noise=max((margin.deviation for margin in measured_margins), default=0.0),
         scatter=status.result.scatter or 0.0,
         seconds=status.seconds,
         confirms=confirms,
@@ -100,18 +117,19 @@ def observation_of(
     )
 
 
-def _margin(constraint: Constraint, window: Window) -> tuple[float, float]:
-    """Return log(value / bound) and its standard deviation; a missing value breaks the constraint."""
+def _margin(constraint: Constraint, window: Window) -> _Margin:
+    """Return the margin of a constraint in a window; a missing value breaks the constraint."""
     value = measured_value(window, constraint.metric, constraint.percentile)
-    return _log_margin(value, bound_of(constraint)) if value is not None else (MOST_MARGIN, 0.0)
+    return _log_margin(value, bound_of(constraint)) if value is not None else _Margin(MOST_MARGIN, 0.0)
 
 
-def _log_margin(value: Estimate, bound: float) -> tuple[float, float]:
+def _log_margin(value: Estimate, bound: float) -> _Margin:
     if value.value <= 0:
-        return -MOST_MARGIN, 0.0
+        return _Margin(-MOST_MARGIN, 0.0)
     if bound <= 0:
-        return MOST_MARGIN, 0.0
+        return _Margin(MOST_MARGIN, 0.0)
     margin = math.log(value.value / bound)
     clipped = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
-    # The deviation is scaled likewise, to keep the probability that the constraint is met.
-    return clipped, intervals.log_deviation(value) * (clipped / margin if margin else 1.0)
+    # The deviation is scaled like the margin, to keep the probability that the constraint is met.
+    scale = clipped / margin if margin else 1.0
+    return _Margin(clipped, intervals.log_deviation(value) * scale)

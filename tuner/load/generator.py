@@ -68,9 +68,15 @@ class Generator:
                 groups = [] if user is None else cgroups.make(user, settings)
                 stack.push_async_callback(asyncio.to_thread, cgroups.remove, groups)
                 for number, core in enumerate(pins):
-                    share = (number, len(pins))
                     locust = await LocustProcess.begin(
-                        plan, url, settings, core=core, user=user, groups=groups, share=share
+                        plan,
+                        url,
+                        settings,
+                        core=core,
+                        user=user,
+                        groups=groups,
+                        number=number,
+                        processes=len(pins),
                     )
                     stack.push_async_callback(locust.end)
                     locusts.append(locust)

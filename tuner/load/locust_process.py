@@ -73,9 +73,10 @@ class LocustProcess:
         core: int | None,
         user: int | None,
         groups: Sequence[str],
-        share: tuple[int, int],
+        number: int,
+        processes: int,
     ) -> Self:
-        """Start process `share[0]` of `share[1]`; see `ready`.
+        """Start one locust process of several; see `ready`.
 
         Args:
             plan: the requests.
@@ -84,7 +85,8 @@ class LocustProcess:
             core: the core to pin it to; None for any.
             user: the user id to give it, which needs root; None for that of this process.
             groups: the cgroups to join.
-            share: number of the process, and the number of processes.
+            number: of this process, from 0.
+            processes: number of locust processes.
 
         Raises:
             OSError: the process table is full, or the kernel refuses its namespaces.
@@ -104,9 +106,10 @@ class LocustProcess:
             wire.plan_line(
                 plan,
                 url=url,
-                share=share,
+                number=number,
+                processes=processes,
                 timeout=settings.request_timeout,
-                most_unanswered=settings.most_unanswered // share[1],
+                most_unanswered=settings.most_unanswered // processes,
             )
         )
         return locust

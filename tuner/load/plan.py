@@ -8,14 +8,14 @@ Mode = Literal["closed", "open"]
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """One request."""
+    """One HTTP request to the target."""
 
     method: str
     path: str
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     at: float | None = None
-    """Seconds after the first request of a recording."""
+    """Recorded time in seconds, from any origin; None if the request has no recorded time."""
     stream: bool = False
     """Whether the response is a stream of completions, whose tokens are timed."""
 

@@ -17,10 +17,10 @@ from tuner.load.plan import LoadPlan, LoadRequest
 
 _PARAMETER = re.compile(r"(\$?)\$\{([^}]*)\}")
 _METHODS = get_args(RequestTemplate.model_fields["method"].annotation)
-_TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
+_REQUEST_TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-"""RFC 9110: no blanks in a target, no line breaks in a header value."""
+"""RFC 9110: a request target has no blanks, a header value has no line breaks."""
 _FIELDS = {"method", "path", "headers", "body", "at"}
 
 
@@ -40,9 +40,10 @@ def plan(
         load: of the trial.
         description: the model's metadata, if `needs_description`.
         model_name: the model's name in requests.
-        parameters: of a template, in addition to `model`: `batch` and the settings.
-        recorded: the text of `load.requests`.
-        locustfile: the text of `load.locustfile`.
+        parameters: value of each parameter that a template may name, in addition to `model`: `batch` (items
+            in one request) and the settings of the spec.
+        recorded: the text of the ConfigMap's key that `load.requests` names.
+        locustfile: the text of the ConfigMap's key that `load.locustfile` names.
         seed: of arrivals and generated values.
 
     Raises:
@@ -69,7 +70,7 @@ def plan(
 
 
 def needs_description(load: Load) -> bool:
-    """Return whether the load has no requests, so that they are generated from the model's metadata."""
+    """Return whether the load names no source of requests, so that the model's metadata generates them."""
     return (load.locustfile, load.requests, load.request_template, load.chat) == (None,) * 4
 
 
@@ -117,6 +118,7 @@ def read_recorded(text: str) -> tuple[LoadRequest, ...]:
 
 
 def _recorded(where: str, line: str) -> LoadRequest:
+    """Return the request of one recorded line; errors name the line as `where`."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -140,6 +142,7 @@ def _recorded(where: str, line: str) -> LoadRequest:
 
 
 def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) -> None:
+    """Raise `LoadFailed` unless all recorded requests have `at`, in ascending order, or none has."""
     if not before:
         return
     if (before[-1].at is None) != (request.at is None):
@@ -151,7 +154,9 @@ def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) ->
 def random_requests(
     description: Mapping[str, Any] | None, model_name: str, *, batch: int, seed: int
 ) -> tuple[LoadRequest, ...]:
-    """Return several requests with small random values for the model's inputs.
+    """Return several inference requests with small random values for the model's inputs.
+
+    `batch` is the number of items in one request.
 
     Raises:
         Permanent: `LoadFailed`, the metadata has no inputs, or JSON cannot hold them.
@@ -162,8 +167,11 @@ def random_requests(
             f"GET /v2/models/{model_name} has no inputs of the model:"
             " give load.requestTemplate, load.requests or load.locustfile",
         )
-    where = "POST", f"/v2/models/{model_name}/infer", {"content-type": "application/json"}
-    return tuple(LoadRequest(*where, body) for body in bodies(description["inputs"], batch=batch, seed=seed))
+    path, headers = f"/v2/models/{model_name}/infer", {"content-type": "application/json"}
+    return tuple(
+        LoadRequest("POST", path, headers, body)
+        for body in bodies(description["inputs"], batch=batch, seed=seed)
+    )
 
 
 def _request(
@@ -171,7 +179,7 @@ def _request(
 ) -> LoadRequest:
     if method not in _METHODS:
         raise _invalid(f"{where}: method", f"must be one of {', '.join(_METHODS)}", method)
-    if not isinstance(path, str) or path.startswith("//") or not _TARGET.fullmatch(path):
+    if not isinstance(path, str) or path.startswith("//") or not _REQUEST_TARGET.fullmatch(path):
         raise _invalid(f"{where}: path", "must begin with one / and have no blank", path)
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
@@ -181,12 +189,14 @@ def _request(
     content = _json(body)
     if content is not None and not any(name.lower() == "content-type" for name in headers):
         headers = {**headers, "content-type": "application/json"}
-    completes = path.partition("?")[0].endswith("/completions")
-    stream = completes and isinstance(content, dict) and content.get("stream") is True
+    # OpenAI's /completions and /chat/completions.
+    is_completion = path.partition("?")[0].endswith("/completions")
+    stream = is_completion and isinstance(content, dict) and content.get("stream") is True
     return LoadRequest(str(method), path, headers, body, None if at is None else float(at), stream)
 
 
 def _json(body: bytes) -> Any:
+    """Return the parsed body; None if it is empty or no JSON."""
     try:
         return json.loads(body) if body else None
     except (ValueError, RecursionError):

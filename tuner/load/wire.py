@@ -1,11 +1,10 @@
 """The protocol on the socket between a locust process and its parent. Pure.
 
 To locust: JSON lines. First the plan, then numbered commands: {"level": ..., "number": n, "patience":
-seconds} sets a level, and waits for so many seconds for the first answers of new users; {"number": n} sets
-none. Each reply has the number and the intended times of the unanswered requests and, of these, of the
-streams without a token. From locust: frames of type, length and content: records as in `RECORD`, gaps between
-tokens, error texts, and JSON. Times are seconds on the monotonic clock, which all processes of a machine
-share.
+seconds} sets a level, and waits for at most so many seconds for the first answers of new users; {"number": n}
+sets no level. Each command has a reply with its number, the intended times of the unanswered requests, and
+those of the unanswered streams without a token. From locust: frames with `HEADER` and content, whose kinds
+follow it here. Times are seconds on the monotonic clock, which all processes of a machine share.
 """
 
 import base64
@@ -18,20 +17,22 @@ from typing import Any
 from tuner.load.plan import LoadPlan, LoadRequest
 
 HEADER = struct.Struct("<cI")
+"""The kind of a frame, and the length of its content in bytes."""
+RECORDS, TOKEN_GAPS, ERROR, REPLY = b"R", b"G", b"E", b"S"
+"""The kinds of frames. Their contents: any number of `RECORD`; `GAPS`, then the gaps between the tokens of a
+stream, in seconds, as doubles; one error text; one reply as JSON."""
 RECORD = struct.Struct("<ddddII")
 """One request, in the order of `FIELDS`."""
 FIELDS = (
-    ("intended", "<f8"),
-    ("done", "<f8"),
+    ("intended", "<f8"),  # scheduled time
+    ("done", "<f8"),  # time of the end
     ("behind", "<f8"),  # seconds after `intended` until it was sent
     ("ttft", "<f8"),  # seconds after `intended`; negative without a token
     ("tokens", "<u4"),
-    ("error", "<u4"),  # 0, or the number of its text
+    ("error", "<u4"),  # 0, or the number of its text: the n-th ERROR frame has number n
 )
 GAPS = struct.Struct("<dI")
-"""End of the stream, and the number of gaps that follow as doubles."""
-
-RECORDS, TOKEN_GAPS, ERROR, REPLY = b"R", b"G", b"E", b"S"
+"""Time of the stream's end, and the number of gaps that follow."""
 
 
 def frame(kind: bytes, content: bytes) -> bytes:
@@ -40,9 +41,18 @@ def frame(kind: bytes, content: bytes) -> bytes:
 
 
 def plan_line(
-    plan: LoadPlan, *, url: str, share: tuple[int, int], timeout: float, most_unanswered: int
+    plan: LoadPlan, *, url: str, number: int, processes: int, timeout: float, most_unanswered: int
 ) -> bytes:
-    """Return the first line: the plan, for process `share[0]` of `share[1]`."""
+    """Return the first line: the plan of one locust process.
+
+    Args:
+        plan: the requests and their timing, of all processes.
+        url: scheme, host and port of the target.
+        number: of this process, from 0.
+        processes: number of locust processes.
+        timeout: of a request, in seconds.
+        most_unanswered: greatest number of unanswered requests of this process.
+    """
     requests = [
         {**asdict(request), "body": base64.b64encode(request.body).decode()} for request in plan.requests
     ]
@@ -51,8 +61,8 @@ def plan_line(
             **asdict(plan),
             "requests": requests,
             "url": url,
-            "number": share[0],
-            "processes": share[1],
+            "number": number,
+            "processes": processes,
             "timeout": timeout,
             "most_unanswered": most_unanswered,
         }

@@ -36,7 +36,10 @@ def _alternative(snapshot: ExperimentSnapshot, decision: Decision) -> Alternativ
 
 
 def _measured_spec(snapshot: ExperimentSnapshot, decision: Decision, index: int) -> Object | None:
-    """Return the fields of a spec that both entries have; None without a result."""
+    """Return the fields that Recommendation and Alternative share, of the spec at `index`.
+
+    None without a measured objective.
+    """
     trials = measured(snapshot, index)
     objectives = [trial.objective for trial in trials if trial.objective is not None]
     if not objectives:
@@ -52,17 +55,26 @@ def _measured_spec(snapshot: ExperimentSnapshot, decision: Decision, index: int)
 
 
 def measured(snapshot: ExperimentSnapshot, index: int) -> list[TrialRecord]:
-    """Return the completely measured trials of a spec, or those stopped early if there are none."""
+    """Return the completely measured trials of the spec at `index`, else its trials that were stopped early.
+
+    The trials are sorted by number.
+    """
     trials = [trial for trial in snapshot.trials if trial.index == index and trial.over and not trial.stale]
     with_result = [trial for trial in trials if trial.status.result is not None]
     return [trial for trial in with_result if trial.status.reason == "Measured"] or with_result
 
 
 def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Rendering) -> float | None:
-    """Return the throughput with which this spec beats the best; None if throughput does not decide.
+    """Return the throughput, in requests per second, with which the spec to measure beats the best spec.
 
-    It does not while the best spec may break a constraint: any safe spec comes before that one. The best spec
-    counts with the lower end of its interval, so that equal specs are measured completely.
+    None if throughput does not decide: the objective does not depend on it, or the best spec may break a
+    constraint, in which case any safe spec beats it. The best spec counts with the lower end of its interval,
+    so that equal specs are measured completely.
+
+    Args:
+        snapshot: the experiment.
+        decision: names the best spec.
+        rendered: the spec to measure.
     """
     if decision.best is None or not decision.is_safe:
         return None
@@ -70,20 +82,20 @@ def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Renderin
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
     if not results:
         return None
-    objective, throughput = (
-        snapshot.experiment_spec.objective,
-        intervals.pooled(results, decision.repeatability).low,
-    )
-    cost = trials[-1].spec.cost_per_hour
+    objective = snapshot.experiment_spec.objective
+    best_throughput = intervals.pooled(results, decision.repeatability).low
+    best_cost = trials[-1].spec.cost_per_hour
     match objective.objective_metric_name:
         case "throughput":
-            return throughput
-        case "throughputPerCost" if cost > 0:
-            return throughput * rendered.cost_per_hour / cost
-        case "costAtRate" if cost > 0 and throughput > 0 and objective.rate is not None:
+            return best_throughput
+        case "throughputPerCost" if best_cost > 0:
+            return best_throughput * rendered.cost_per_hour / best_cost
+        case "costAtRate" if best_cost > 0 and best_throughput > 0 and objective.rate is not None:
             rate = float(objective.rate)
-            replicas = math.floor(math.ceil(rate / throughput) * cost / rendered.cost_per_hour)
+            best_replicas = math.ceil(rate / best_throughput)
+            # The most replicas of the spec to measure that cost no more than those of the best spec.
+            affordable = math.floor(best_replicas * best_cost / rendered.cost_per_hour)
             # If one replica is dearer already, no throughput compensates for it, but its latency is of use.
-            return rate / replicas if replicas else None
+            return rate / affordable if affordable else None
         case _:
             return None

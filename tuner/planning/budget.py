@@ -1,4 +1,4 @@
-"""The budget of an experiment, and the measurements that it needs whatever the search decides."""
+"""The budget of an experiment, and the measurements that the experiment needs before any of the search."""
 
 import datetime as dt
 from collections import defaultdict
@@ -23,6 +23,7 @@ class PlannedTrial:
 
     purpose: Purpose
     settings: SpecPoint
+    """The spec to measure; empty for today's spec."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class Consumption:
     """The time and cost of an experiment so far."""
 
     seconds: float
-    """Sum over the trials."""
+    """Sum of the trials' durations."""
     cost: float
-    """Cost of the measured replicas, by the experiment's prices."""
+    """Cost of the trials' replicas, by the experiment's prices."""
 
 
 def spent(trials: Sequence[TrialRecord]) -> Consumption:
-    """Return the consumption of the ended trials."""
+    """Return the consumption of the ended trials; the duration of a running one is 0 until it ends."""
     return Consumption(
         sum(trial.status.seconds for trial in trials),
         sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in trials),
@@ -44,7 +45,7 @@ def spent(trials: Sequence[TrialRecord]) -> Consumption:
 
 
 def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
-    """Return the field of the experiment whose budget is used up; empty if none is."""
+    """Return the name of the spec's budget field that is used up; empty if none is."""
     if len(snapshot.trials) >= snapshot.experiment_spec.max_num_trials:
         return "maxNumTrials"
     if snapshot.experiment_spec.max_duration is not None and snapshot.status.start_time:
@@ -52,22 +53,21 @@ def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
         active = elapsed.total_seconds() - suspended_seconds(snapshot.status, now)
         if active >= duration.seconds(snapshot.experiment_spec.max_duration):
             return "maxDuration"
-    if snapshot.experiment_spec.max_cost is not None and spent(snapshot.trials).cost >= float(
-        snapshot.experiment_spec.max_cost
-    ):
+    max_cost = snapshot.experiment_spec.max_cost
+    if max_cost is not None and spent(snapshot.trials).cost >= float(max_cost):
         return "maxCost"
     return ""
 
 
 def suspended_seconds(status: ProfilingExperimentStatus, now: dt.datetime) -> float:
-    """Return the seconds for which the experiment was suspended, this time included."""
+    """Return the seconds for which the experiment was suspended, including a suspension that goes on."""
     if not status.suspend_time:
         return status.suspended_seconds
     return status.suspended_seconds + (now - dt.datetime.fromisoformat(status.suspend_time)).total_seconds()
 
 
 def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:
-    """Return the measurements that precede the search: today's spec, and specs whose load failed."""
+    """Return the measurements that precede the search: today's spec, and the trials to repeat."""
     planned = [PlannedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(snapshot)]
     if snapshot.experiment_spec.target.inference is not None and snapshot.baseline is None:
         planned.insert(0, PlannedTrial("Baseline", ()))
@@ -75,25 +75,19 @@ def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:
 
 
 def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
-    """Return the trials to repeat, as they gave no information about their specs."""
+    """Return the trials to repeat: the last ones of their specs, without information about these."""
+    tries = snapshot.tuner_settings.trials.tries
     return [
         group[-1]
         for group in _groups(snapshot)
-        if group[-1].is_uninformative
-        and _failures(group, snapshot.tuner_settings.trials.tries) < snapshot.tuner_settings.trials.tries
+        if group[-1].is_uninformative and _failures(group, tries) < tries
     ]
 
 
 def unloadable(snapshot: ExperimentSnapshot) -> TrialRecord | None:
     """Return a Trial whose load failed in every attempt; None if there is none."""
-    return next(
-        (
-            group[-1]
-            for group in _groups(snapshot)
-            if _failures(group, snapshot.tuner_settings.trials.tries) >= snapshot.tuner_settings.trials.tries
-        ),
-        None,
-    )
+    tries = snapshot.tuner_settings.trials.tries
+    return next((group[-1] for group in _groups(snapshot) if _failures(group, tries) >= tries), None)
 
 
 def free(snapshot: ExperimentSnapshot) -> int:
@@ -102,19 +96,25 @@ def free(snapshot: ExperimentSnapshot) -> int:
 
 
 def of_search(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget:
-    """Return the budget as the search counts it, without the trials that it does not know."""
+    """Return the budget of the search, which does not count the trials that the search does not know.
+
+    Of a used-up budget no trial remains, so that the search ends.
+    """
     unknown = sum(not is_seen(trial) for trial in snapshot.trials)
     total = len(snapshot.trials) if exhausted(snapshot, now) else snapshot.experiment_spec.max_num_trials
     return Budget(total - unknown, snapshot.experiment_spec.parallelism)
 
 
 def is_seen(trial: TrialRecord) -> bool:
-    """Whether the search knows this trial, as an observation or as pending."""
+    """Return whether the search knows this trial, as an observation or as a pending measurement."""
     return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
 
 
-def present(snapshot: ExperimentSnapshot) -> SpecPoint:
-    """Return today's settings of the tuned parameters; without values that their axes lack."""
+def todays_settings(snapshot: ExperimentSnapshot) -> SpecPoint:
+    """Return today's settings of the tuned parameters, without those whose value is not on their axis.
+
+    A setting is today's if the Pod template that it renders to is that of today's spec.
+    """
     today = snapshot.render(())
     settings: list[Setting] = []
     for axis in snapshot.space.axes:
@@ -144,12 +144,12 @@ def _in_numbers(template: Object) -> Object:
 
 
 def _failures(group: list[TrialRecord], tries: int) -> int:
-    """Return how often the load failed; an invalid load counts as failed in every attempt."""
+    """Return how many trials of a group had a failed load; an invalid load counts as `tries` of them."""
     return sum(tries if trial.load_is_invalid else 1 for trial in group if trial.failed_to_load)
 
 
 def _groups(snapshot: ExperimentSnapshot) -> list[list[TrialRecord]]:
-    """Return the trials of today's model grouped by purpose and settings, each group by number."""
+    """Return the trials of today's model grouped by purpose and settings, each group sorted by number."""
     groups: dict[tuple[str, SpecPoint], list[TrialRecord]] = defaultdict(list)
     for trial in snapshot.trials:
         if not trial.stale:

@@ -13,7 +13,7 @@ def candidates(experiment: Object, others: Iterable[Object], most: int) -> list[
 
     Args:
         experiment: that learns.
-        others: all experiments of its namespace; it may be among them.
+        others: all experiments of its namespace, including `experiment` or not.
         most: greatest number of experiments to return.
     """
     warm_start = experiment["spec"].get("warmStart") or {}
@@ -33,6 +33,7 @@ def candidates(experiment: Object, others: Iterable[Object], most: int) -> list[
 
 
 def _axes(experiment: Object) -> list[tuple[str, str]]:
+    """Return category and name of each tunable parameter, sorted."""
     return sorted(
         (group["category"], parameter["name"])
         for group in experiment["spec"]["tunableParameters"]

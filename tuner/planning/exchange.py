@@ -1,4 +1,7 @@
-"""The request of the controller to the search worker, another process, and its plan: plain values."""
+"""The request of the controller to the search worker, and the plan in reply. Pure.
+
+The search worker is another process: these values are pickled.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +35,7 @@ class PlanRequest:
     """Finished experiments with the same objective and parameters, the newest first."""
     settings: TunerSettings
     engines: Mapping[str, Engine]
-    """Those that the installation knows, by name."""
+    """The inference engines that the installation knows, by name."""
     runtime_images: RuntimeImageSettings = DEFAULTS.runtime_images
     """The images of Slipway's own model servers."""
     volume: VolumeSource = "image"

@@ -1,7 +1,7 @@
 """The plan of an experiment: its next Trials and its status, from its trials and the decision.
 
     invalid space ── Failed                missing target ── Pending (it may be created)
-    trials of today's spec and of failed loads, then of the search: Explore → Confirm → Recommend | Impossible
+    Trials of today's spec and of failed loads, then of the search: Explore → Confirm → Recommend | Impossible
 
 Level-triggered: the same snapshot and decision give the same plan, however much of the last plan was written.
 """
@@ -39,13 +39,14 @@ def search_budget(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget | No
     """Return the search's budget; None if the next step needs no search."""
     if snapshot.experiment_spec.suspend or budget.unloadable(snapshot) is not None:
         return None
+    # No free place remains for a trial of the search. Of a used-up budget the search gives the result.
     if len(budget.owed(snapshot)) >= budget.free(snapshot) and not budget.exhausted(snapshot, now):
         return None
     return budget.of_search(snapshot, now)
 
 
 def pending(snapshot: ExperimentSnapshot, now: dt.datetime) -> tuple[int, ...]:
-    """Return the rows that are measured now, and those that will be repeated whatever the search decides."""
+    """Return the rows (in the space) of the specs that are being measured, or are repeated in any case."""
     again = () if budget.exhausted(snapshot, now) else budget.to_repeat(snapshot)
     trials = [*(trial for trial in snapshot.trials if not trial.over and not trial.stale), *again]
     return tuple(trial.index for trial in trials if trial.index is not None)
@@ -56,19 +57,19 @@ def plan(snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.dateti
 
     Args:
         snapshot: the experiment, its trials, its target.
-        decision: of the search with that budget; None if there was no search.
+        decision: of the search with the budget of `search_budget`; None if there was no search.
         now: UTC.
     """
     planned = _planned_trials(snapshot, decision, now)
     if isinstance(decision, Recommend | Impossible) and (snapshot.running or planned):
-        # The search knows nothing of some trials that run or begin (such as today's spec), but they are
-        # counted and reported.
+        # Some trials that run or begin, such as that of today's spec, are unknown to the search, but they are
+        # counted and reported: the experiment ends after these.
         decision = None
     first = trial_objects.next_number(snapshot)
     trials = [trial_objects.trial(snapshot, first + i, trial, decision) for i, trial in enumerate(planned)]
     verdict = _verdict(snapshot, decision, planned)
     used = budget.spent(snapshot.trials)
-    status, events = status_report.finished(
+    status, events = status_report.status_and_events(
         snapshot.experiment,
         snapshot.status,
         verdict,
@@ -78,7 +79,7 @@ def plan(snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.dateti
         cost=used.cost,
         now=now,
     )
-    # The last trial of the winner may have met its constraints at no load; its complete ones count.
+    # The last trial of the winner may have broken a constraint at its lowest load; its complete ones count.
     winner = best.measured(snapshot, decision.index)[-1] if isinstance(decision, Recommend) else None
     return ExperimentPlan(
         trials=trials,
@@ -94,16 +95,28 @@ def refused(
     """Return the plan of an experiment that lacks a space, a target or its search algorithm.
 
     Its phase is Failed only once all its trials have ended, as they are counted.
+
+    Args:
+        experiment: the ProfilingExperiment object.
+        trials: its Trials.
+        condition: SpaceValid, TargetReady or Recommended, with the reason.
+        phase: Failed, or Pending for a temporary reason.
+        now: UTC.
     """
     before = ProfilingExperimentStatus.model_validate(experiment.get("status") or {})
-    met = {SPACE_VALID: (), TARGET_READY: (_VALID,), RECOMMENDED: (_VALID, _READY)}[condition.type]
+    met_before: dict[str, tuple[Condition, ...]] = {
+        SPACE_VALID: (),
+        TARGET_READY: (_VALID,),
+        RECOMMENDED: (_VALID, _READY),
+    }
+    conditions = (*met_before[condition.type], condition)
     if phase in FINISHED and not all(trial.over for trial in trials):
         phase = "Running"
     used = budget.spent(trials)
-    status, events = status_report.finished(
+    status, events = status_report.status_and_events(
         experiment,
         before,
-        Verdict(phase, (*met, condition), before.best),
+        Verdict(phase, conditions, before.best),
         specs=before.specs,
         counted=status_report.counts([trial.status for trial in trials]),
         seconds=used.seconds,
@@ -132,16 +145,18 @@ def _planned_trials(
 
 
 def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: list[PlannedTrial]) -> Verdict:
+    """Return the state of an experiment whose space is valid and whose target is ready."""
     phase: Phase
-    outcome: tuple[Status, str, str]
+    outcome: tuple[Status, str, str]  # status, reason and message of the condition Recommended
     shown_best = snapshot.status.best
     if decision is not None:
         shown_best = best.recommendation(snapshot, decision)
     regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
     recommendation: Recommendation | None = None
     confirms = [trial for trial in snapshot.trials if trial.spec.purpose == "Confirm" and not trial.over]
-    if (lost := budget.unloadable(snapshot)) is not None and not snapshot.running:
-        phase, outcome = "Failed", ("False", lost.status.reason, f"{lost.name}: {lost.status.message}")
+    if (unloadable := budget.unloadable(snapshot)) is not None and not snapshot.running:
+        message = f"{unloadable.name}: {unloadable.status.message}"
+        phase, outcome = "Failed", ("False", unloadable.status.reason, message)
     elif isinstance(decision, Impossible):
         nearest = None if decision.nearest is None else _measured(snapshot, decision.nearest)
         phase, outcome = "Failed", ("False", *status_messages.impossible(snapshot, decision, nearest))
@@ -160,6 +175,7 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: l
 
 
 def _learned(decision: Decision | None) -> list[PriorExperiment] | None:
+    """Return the earlier experiments with their weights; None, without a search, keeps the stored ones."""
     if decision is None:
         return None
     return [PriorExperiment(experiment=name, weight=round(weight, 4)) for name, weight in decision.learned]
@@ -174,5 +190,5 @@ def _recommendation(snapshot: ExperimentSnapshot, decision: Recommend) -> Recomm
 
 
 def _measured(snapshot: ExperimentSnapshot, index: int) -> TrialRecord:
-    """Return the last trial that measured this row."""
+    """Return the last trial that gave an observation of the spec at `index`."""
     return [trial for trial in snapshot.trials if trial.index == index and trial.observation is not None][-1]

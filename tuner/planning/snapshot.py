@@ -27,19 +27,19 @@ class ExperimentSnapshot:
     """As stored."""
     space: Space
     trials: tuple[TrialRecord, ...]
-    """Sorted by number."""
+    """All Trials of the experiment, sorted by number."""
     render: Callable[[SpecPoint], Rendering]
     """Renders a spec as it would be deployed; without settings, the target's own spec."""
     tuner_settings: TunerSettings
 
     @property
     def running(self) -> int:
-        """Number of running trials."""
+        """Number of trials that have not ended."""
         return sum(not trial.over for trial in self.trials)
 
     @property
     def baseline(self) -> TrialRecord | None:
-        """The newest measurement of today's spec."""
+        """The newest trial of today's spec with today's model; None without one."""
         baselines = [trial for trial in self.trials if trial.spec.purpose == "Baseline" and not trial.stale]
         return baselines[-1] if baselines else None
 

@@ -12,26 +12,34 @@ from tuner.report.text import measure, phrases
 from tuner.search.decision import Impossible
 from tuner.trial_record import TrialRecord
 
-_SHARE = 0.005
-"""Smaller savings are not mentioned."""
+_LEAST_SAVING = 0.005
+"""Least share of today's cost by which another cost is mentioned: a smaller one is shown as 0 %."""
 _BECAUSE = {
     "budget": "the budget is used up",
     "regret": "little is left to be found",
     "exhausted": "every spec was measured",
 }
+"""The reason why the search stopped, by `Recommend.because`."""
 
 
 def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str, regret: float) -> str:
-    """Return the recommended spec, its saving, why the search stopped, and whether the result is settled."""
-    measured = measure.of_objective(snapshot.experiment_spec.objective)
-    value = measured.estimate(Estimate(value=best.objective, low=best.low, high=best.high))
+    """Return the recommended spec, its saving, why the search stopped, and whether the result is settled.
+
+    Args:
+        snapshot: the experiment.
+        best: the status entry of the recommended spec.
+        because: key of _BECAUSE.
+        regret: expected, as a share of the optimum from 0 to 1.
+    """
+    shown = measure.of_objective(snapshot.experiment_spec.objective)
+    value = shown.estimate(Estimate(value=best.objective, low=best.low, high=best.high))
     words = notation.spec(best.settings)
     if value is not None:
-        words += f": {measured.sentence.format(notation.interval(value, measured.write))}"
+        words += f": {shown.sentence.format(notation.interval(value, shown.write))}"
     if best.current_cost_per_hour > 0:
-        share = 1 - best.cost_per_hour / best.current_cost_per_hour
-        if abs(share) > _SHARE:
-            words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
+        saving = 1 - best.cost_per_hour / best.current_cost_per_hour
+        if abs(saving) > _LEAST_SAVING:
+            words += f"; a replica costs {abs(saving):.0%} {'less' if saving > 0 else 'more'} than today's"
     words += f". Stopped as {_BECAUSE.get(because, because)}; it is {phrases.expected_regret(regret)}"
     unsettled = settled.why_unsettled(
         trials=sum(trial.over for trial in snapshot.trials),
@@ -39,11 +47,9 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
         regret=regret,
         probability=best.probability,
     )
-    return (
-        words
-        if unsettled is None
-        else f"{phrases.unsettled(unsettled)}: {words}; {phrases.unsettled_reasons(unsettled)}"
-    )
+    if unsettled is None:
+        return words
+    return f"{phrases.unsettled(unsettled)}: {words}; {phrases.unsettled_reasons(unsettled)}"
 
 
 def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:
@@ -56,7 +62,7 @@ def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:
 
 
 def _failure(trial: TrialRecord) -> str:
-    """Return why a spec did not run; empty if it ran."""
+    """Return why the spec of a trial did not run, or answered no request; empty if it did."""
     status = trial.status
     if status.reason in CAUSES:
         return status.reason
@@ -69,19 +75,24 @@ def _failure(trial: TrialRecord) -> str:
 def impossible(
     snapshot: ExperimentSnapshot, decision: Impossible, nearest: TrialRecord | None
 ) -> tuple[str, str]:
-    """Return reason and message of a search without result: the broken constraint, the nearest spec."""
+    """Return reason and message of a search without a result: the broken constraint and the nearest spec.
+
+    `nearest` is the last trial of the nearest spec; None if no spec ran.
+    """
     over = sum(trial.over for trial in snapshot.trials)
     if decision.constraint is None:
         failures = [why for trial in snapshot.trials if (why := _failure(trial))]
+        # Otherwise a spec ran in one trial and failed in another.
         ran = "none of {} trials ran" if len(failures) == over else "of {} trials no spec ran every time"
         return "NothingRuns", f"{ran.format(over)}: {', '.join(sorted(set(failures)))}"
     broken = snapshot.experiment_spec.constraints[decision.constraint]
     words = f"none of {over} trials met {notation.constraint(broken, bound_of(broken))}"
     if decision.nearest is not None:
         settings = snapshot.space.settings(decision.nearest)
-        times = math.exp(decision.margins[decision.constraint])
+        # A margin is log(value / bound).
+        ratio = math.exp(decision.margins[decision.constraint])
         words += f"; nearest was {notation.spec(settings)}"
         words += f" ({nearest.name})" if nearest is not None else ""
-        words += f" with {times:.3g} times that" if times > 1 else ", which breaks another constraint"
+        words += f" with {ratio:.3g} times that" if ratio > 1 else ", which breaks another constraint"
     words += f". An unmeasured spec meets the constraints with a probability of {decision.p_any:.0%}"
     return "ConstraintNotMet", words

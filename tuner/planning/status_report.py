@@ -24,20 +24,23 @@ from serving.resources.tuning.trial import FINISHED, TrialStatus
 from tuner.planning import budget
 from tuner.planning.snapshot import Phase
 
-_EARLY = ("CannotBeatBest", "BreaksConstraint")
+_STOPPED_EARLY = ("CannotBeatBest", "BreaksConstraint")
+"""Reasons of trials that were stopped early: they have measurements, and count as succeeded, too."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state of an experiment."""
+    """What planning concludes about an experiment, for its status."""
 
     phase: Phase
     conditions: tuple[Condition, ...]
-    """Without the aggregate; the last has the result of the search."""
+    """Without the aggregate Ready; the last one has the result of the search."""
     best: Recommendation | None = None
+    """The best spec so far."""
     recommendation: Recommendation | None = None
+    """None until the search has ended with one."""
     regret: float | None = None
-    """None keeps the stored value."""
+    """Expected regret, a share of the optimum; None keeps the stored value."""
     learned: Sequence[PriorExperiment] | None = None
     """None keeps the stored value."""
     repeatability: float | None = None
@@ -47,18 +50,18 @@ class Verdict:
 def counts(statuses: Sequence[TrialStatus], starting: int = 0) -> TrialCounts:
     """Return the number of trials by outcome; `starting` is the number of trials to create."""
     over = [status for status in statuses if status.phase in FINISHED]
-    early = sum(status.reason in _EARLY for status in over)
+    stopped_early = sum(status.reason in _STOPPED_EARLY for status in over)
     succeeded = sum(status.phase == "Succeeded" for status in over)
     return TrialCounts(
         total=len(statuses) + starting,
         running=len(statuses) - len(over) + starting,
         succeeded=succeeded,
-        stopped_early=early,
+        stopped_early=stopped_early,
         failed=len(over) - succeeded,
     )
 
 
-def finished(
+def status_and_events(
     experiment: Object,
     before: ProfilingExperimentStatus,
     verdict: Verdict,
@@ -69,7 +72,18 @@ def finished(
     cost: float,
     now: dt.datetime,
 ) -> tuple[Object | None, tuple[EventToEmit, ...]]:
-    """Return the status to write, None if it is the stored one, and the Events about the change."""
+    """Return the status to write, None if it is the stored one, and the Events about the change.
+
+    Args:
+        experiment: the ProfilingExperiment object.
+        before: its stored status.
+        verdict: what planning concludes.
+        specs: number of specs in the space.
+        counted: the trials, including those to create.
+        seconds: sum of the trials' durations.
+        cost: of the trials' replicas.
+        now: UTC.
+    """
     generation = experiment["metadata"].get("generation", 1)
     stamp = clock.rfc3339(now)
     ready = conditions.aggregate(verdict.conditions, ready_reason="Recommended")
@@ -77,7 +91,9 @@ def finished(
         ready = replace(ready, message=verdict.conditions[-1].message)
     current = [*verdict.conditions, ready]
     stored = (experiment.get("status") or {}).get("conditions")
+    # Before its first trial an experiment has nothing to suspend: maxDuration counts from that trial.
     is_suspended = bool(before.start_time) and bool(experiment["spec"].get("suspend"))
+    # A suspension is added when it ends; until then `suspend_time` has its start.
     suspended = before.suspended_seconds if is_suspended else budget.suspended_seconds(before, now)
     merged = conditions.merge(stored, current, generation=generation, now=stamp)
     status = ProfilingExperimentStatus(
@@ -105,7 +121,7 @@ def finished(
 
 
 def as_written(status: ProfilingExperimentStatus) -> Object:
-    """Return the status as JSON, without the times that are not known."""
+    """Return the status as JSON, without empty fields, such as times that are not known."""
     body: Object = in_six_digits(status.model_dump(by_alias=True, exclude_none=True))
     return {key: value for key, value in body.items() if value != ""}
 

@@ -1,6 +1,6 @@
 """Trials and CapacityProfiles as API objects.
 
-Their names follow from the experiment: creating one twice creates one.
+Their names follow from the experiment alone, so that a repeated write creates no second object.
 """
 
 from serving.objects import Object
@@ -23,9 +23,11 @@ def trial_name(experiment: str, number: int) -> str:
 
 
 def _fitting(stem: str, tail: str) -> str:
-    room = NAME_LIMIT - len(tail) - 1
+    """Return `<stem>-<tail>` in at most NAME_LIMIT characters."""
+    room = NAME_LIMIT - len(f"-{tail}")
     if len(stem) > room:
-        stem = f"{stem[: room - 9].rstrip('-')}-{hash8(stem)}"
+        digest = f"-{hash8(stem)}"
+        stem = stem[: room - len(digest)].rstrip("-") + digest
     return f"{stem}-{tail}"
 
 
@@ -37,7 +39,7 @@ def next_number(snapshot: ExperimentSnapshot) -> int:
 def trial(
     snapshot: ExperimentSnapshot, number: int, planned: PlannedTrial, decision: Decision | None = None
 ) -> Object:
-    """Return the Trial; to explore, it may stop early if it cannot beat the best so far."""
+    """Return the Trial object; one to Explore is stopped early if it cannot beat the decision's best spec."""
     meta = snapshot.experiment["metadata"]
     owner = {
         "apiVersion": kinds.PROFILING_EXPERIMENT.api_version,
@@ -66,11 +68,13 @@ def _spec(
     rendered = snapshot.render(planned.settings)
     settings, cost = planned.settings, rendered.cost_per_hour
     if planned.purpose == "Baseline":
-        settings = budget.present(snapshot)
+        settings = budget.todays_settings(snapshot)
         tuned = [axis.name for axis in snapshot.space.axes if axis.category == "resource"]
         if prices.unlimited(rendered.template["spec"]["containers"], tuned):
             cost = 0.0  # unknown: a container without limits has no price
-    below = best.to_beat(snapshot, decision, rendered) if planned.purpose == "Explore" and decision else None
+    to_beat = None
+    if planned.purpose == "Explore" and decision is not None:
+        to_beat = best.to_beat(snapshot, decision, rendered)
     objective = snapshot.experiment_spec.objective
     return TrialSpec(
         experiment=snapshot.name,
@@ -89,7 +93,7 @@ def _spec(
         progress_deadline=snapshot.experiment_spec.service_progress_deadline,
         # Another seed for each trial: repeated measurements are independent.
         seed=(snapshot.experiment_spec.algorithm.seed + number) % 2**31,
-        stop_below_throughput=None if below is None else f"{below:.6f}",
+        stop_below_throughput=None if to_beat is None else f"{to_beat:.6f}",
     )
 
 
@@ -119,7 +123,7 @@ def profile(snapshot: ExperimentSnapshot, measured: TrialRecord) -> Object | Non
         experiment=snapshot.name,
     )
     meta = snapshot.experiment["metadata"]
-    # A deleted experiment of this name may have left a profile, which is kept.
+    # The uid is in the name, as the profile of a deleted experiment with the same name is kept.
     return {
         "apiVersion": kinds.CAPACITY_PROFILE.api_version,
         "kind": kinds.CAPACITY_PROFILE.kind,

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tuner.observation import CAUSES
 from tuner.report import evidence as ev
@@ -11,6 +12,21 @@ from tuner.report.schema import Answer, Caution, Choice
 from tuner.trial_record import TrialRecord
 
 _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
+"""Prefixes of notes that have a caution of their own, in the order of the report."""
+
+
+class _NoteKey(NamedTuple):
+    """The notes of one caution."""
+
+    code: str
+    """Of the caution: a prefix in _NOTED, or Note."""
+    kind: str
+    """The detail of a note with a prefix in _NOTED; of any other note its prefix."""
+
+
+class _TrialNote(NamedTuple):
+    trial: str
+    detail: str
 
 
 def cautions(evidence: Evidence, answer: Answer, *, narrow: bool) -> list[Caution]:
@@ -19,10 +35,13 @@ def cautions(evidence: Evidence, answer: Answer, *, narrow: bool) -> list[Cautio
     Args:
         evidence: the experiment.
         answer: the answer of the report.
-        narrow: another measurement of the recommended spec may break a constraint.
+        narrow: whether another measurement of the recommended spec may break a constraint.
     """
-    about = [Caution(code="NarrowMargin", trials=answer.choice.trials)] if narrow and answer.choice else []
-    collected = [*about, *_of_answer(evidence, answer), *_noted(evidence.rows)]
+    collected: list[Caution] = []
+    if narrow and answer.choice is not None:
+        collected.append(Caution(code="NarrowMargin", trials=answer.choice.trials))
+    collected += _of_answer(evidence, answer)
+    collected += _noted(evidence.rows)
     if evidence.stale:
         collected.append(Caution(code="ModelChanged", trials=[row.name for row in evidence.stale]))
     machines = {row.status.machine for row in evidence.rows if row.status.machine}
@@ -58,12 +77,12 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
     if _beaten_by_today(evidence, answer):
         collected.append(Caution(code="CurrentBetter"))
     if evidence.spec.target.inference is not None:
-        collected += _of_today(evidence, answer.current)
+        collected += _of_saving(evidence, answer.current)
     return collected
 
 
-def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
-    """Return the cautions about an unknown saving of the recommendation."""
+def _of_saving(evidence: Evidence, current: Choice | None) -> list[Caution]:
+    """Return why the saving against `current`, today's spec, is unknown; empty if it is known."""
     if current is not None:
         unknown = current.cost_per_hour is None and sensitivity.given_prices(evidence)
         return [Caution(code="CurrentCostUnknown")] if unknown else []
@@ -76,7 +95,7 @@ def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
 def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
     """Return whether today's spec is outside the space, allowed, and surely better than the space's best.
 
-    The search has already judged a spec within the space.
+    If today's spec is in the space, the search has already compared it.
     """
     current, against = answer.current, answer.against_current
     if current is None or against is None or current.spec is not None:
@@ -85,29 +104,31 @@ def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
 
 
 def _noted(rows: Sequence[TrialRecord]) -> list[Caution]:
-    """Return one caution for each kind of note, with its trials; if the texts differ, with the first."""
-    noted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    """Return a caution, with its trials, for each different note with a prefix in _NOTED.
+
+    Other notes have one caution for each prefix, with the text of the first note.
+    """
+    noted: dict[_NoteKey, list[_TrialNote]] = defaultdict(list)
     for row in rows:
         for note in row.status.notes:
-            code, _, detail = note.partition(":")
-            if code in _NOTED:
-                noted[code, detail.strip()].append((row.name, detail.strip()))
+            prefix, _, rest = note.partition(":")
+            if prefix in _NOTED:
+                detail = rest.strip()
+                noted[_NoteKey(prefix, detail)].append(_TrialNote(row.name, detail))
             else:
-                noted["Note", code].append((row.name, note))
+                noted[_NoteKey("Note", prefix)].append(_TrialNote(row.name, note))
     order = [*_NOTED, "Note"]
     return [
         Caution.model_validate(
             {
-                "code": code,
-                "trials": [name for name, _ in noted_by],
-                "detail": _together([detail for _, detail in noted_by]),
+                "code": key.code,
+                "trials": [note.trial for note in noted[key]],
+                "detail": _one_detail([note.detail for note in noted[key]]),
             }
         )
-        for (code, _), noted_by in sorted(
-            noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
-        )
+        for key in sorted(noted, key=lambda key: (order.index(key.code), key.kind))
     ]
 
 
-def _together(details: Sequence[str]) -> str:
+def _one_detail(details: Sequence[str]) -> str:
     return details[0] if len(set(details)) == 1 else f"{details[0]} (and the like)"

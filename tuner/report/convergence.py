@@ -27,12 +27,12 @@ LARGEST_SPACE = 20_000
 
 @dataclass(frozen=True)
 class SearchData:
-    """The experiment's observations, as the search had them; earlier experiments are left out."""
+    """The experiment's observations, as the search had them, without those of earlier experiments."""
 
     problem: Problem
     observations: tuple[Observation, ...]
     numbers: tuple[int, ...]
-    """Numbers of the trials of the observations."""
+    """Number of each observation's trial."""
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -63,19 +63,19 @@ def _costs(evidence: Evidence) -> Floats:
                     evidence.spec, evidence.space, row.index, row.spec.cost_per_hour
                 )
             except errors.Permanent:
-                break
+                break  # a spec's share of a GPU does not exist: the costs are unknown
     return np.zeros(evidence.space.size)
 
 
 def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings) -> bool:
-    """Return whether, by the search's rule, another measurement of this spec may break a constraint.
+    """Return whether, by the search's rule, another measurement of the chosen spec may break a constraint.
 
-    Earlier experiments, which the search may also have used, are left out.
+    Unlike the search, this does not use earlier experiments.
     """
     if not data.problem.log_bounds or not any(each.index == chosen.spec for each in data.observations):
         return False
     ranked = ranking.ranked(data.observations, data.prediction, quantile=settings.safety_quantile)
-    return any(candidate.index == chosen.spec and candidate.safety < 0 for candidate in ranked)
+    return any(candidate.index == chosen.spec and not candidate.is_safe for candidate in ranked)
 
 
 def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
@@ -102,7 +102,7 @@ def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
 
 
 def expected_regrets(data: SearchData, settings: SearchSettings) -> dict[int, float]:
-    """Return the expected regret by the number of the last trial known then; empty without enough data."""
+    """Return the expected regret after some trials, by the trial's number; empty without enough data."""
     if not data.is_enough:
         return {}
     by_count = regrets(data.problem, data.observations, settings)
@@ -112,19 +112,20 @@ def expected_regrets(data: SearchData, settings: SearchSettings) -> dict[int, fl
 def regrets(
     problem: Problem, observations: Sequence[Observation], settings: SearchSettings
 ) -> dict[int, float]:
-    """Return the expected regret, a share of the optimum, by the number of observations.
+    """Return the expected regret, a share of the optimum from 0 to 1, by the count of observations so far.
 
-    It is computed after at most MOST_MOMENTS evenly spaced observations, the last one included, and only once
-    a feasible spec is known.
+    It is computed at MOST_MOMENTS or fewer evenly spaced counts, the last one included, and only once a
+    feasible spec is known.
     """
     if problem.size > LARGEST_SPACE:
         return {}
-    moments = np.unique(np.linspace(1, len(observations), MOST_MOMENTS).round().astype(int))
-    by_count = {int(k): _regret(problem, observations[:k], settings) for k in moments if k > 0}
-    return {k: regret for k, regret in by_count.items() if regret is not None}
+    counts = np.unique(np.linspace(1, len(observations), MOST_MOMENTS).round().astype(int))
+    by_count = {int(count): _regret(problem, observations[:count], settings) for count in counts if count > 0}
+    return {count: regret for count, regret in by_count.items() if regret is not None}
 
 
 def _regret(problem: Problem, observations: Sequence[Observation], settings: SearchSettings) -> float | None:
+    """Return the expected regret after these observations; None if no spec is feasible."""
     if not any(each.boots for each in observations):
         return None
     model = SpaceModel(problem, observations)

@@ -31,8 +31,9 @@ class Evidence:
     status: ProfilingExperimentStatus
     space: Space
     rows: tuple[TrialRecord, ...]
+    """Trials of the newest trial's model."""
     stale: tuple[TrialRecord, ...]
-    """Trials of another model than the newest trial's: no evidence about it."""
+    """Trials of another model: no evidence about the newest trial's model."""
     settings: TunerSettings
     """The tuner's settings for the measurement of the trials."""
 
@@ -87,24 +88,26 @@ def bound(constraint: Constraint) -> Bound:
 
 
 def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
-    """Return a spec with the pooled measurements of its trials, and the usage of the last one.
+    """Return a spec with the pooled measurements of `rows`, which are trials of it, at least one.
 
-    Constraint values are pooled over all its trials but those stopped as too slow; trials that met the
-    constraints at no load count.
+    Constraint values are pooled over all trials of the spec, including those that broke a constraint at their
+    lowest load, but not those that were stopped because they could not beat the best.
     """
     last = rows[-1]
     results = [row.status.result for row in rows if row.status.result is not None]
     objectives = [row.objective for row in rows if row.objective is not None]
     names = [row.name for row in rows]
-    spread = evidence.status.repeatability
+    repeatability = evidence.status.repeatability
     decided = [row for row in evidence.rows if row.key == last.key and row.decided]
     return Choice(
         spec=last.index,
         settings=last.spec.settings,
         trials=names,
-        objective=intervals.pooled(objectives, spread) if objectives else None,
+        objective=intervals.pooled(objectives, repeatability) if objectives else None,
         cost_per_hour=last.spec.cost_per_hour if last.spec.cost_per_hour > 0 else None,
-        throughput=intervals.pooled([result.throughput for result in results], spread) if results else None,
+        throughput=(
+            intervals.pooled([result.throughput for result in results], repeatability) if results else None
+        ),
         checks=checks(evidence, [row.status.result for row in decided if row.status.result] or results),
         broken=[
             row.name for row in decided if row.status.reason == BREAKS_CONSTRAINT and row.name not in names
@@ -116,7 +119,7 @@ def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
 
 
 def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
-    """Return the pooled values of each constraint that has a number in every result."""
+    """Return the pooled value of each constraint that has a value in every result."""
     pooled: list[Check] = []
     for i, constraint in enumerate(evidence.spec.constraints):
         values = [
@@ -138,21 +141,25 @@ def allowed(evidence: Evidence, spec: Choice) -> bool:
 
 
 def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | None:
-    """Return the factor by which the first is better, with its interval; None if either has no objective."""
+    """Return the factor by which `ours` is better than `theirs`; None if either has no objective."""
     if (
         ours.objective is None
         or theirs.objective is None
         or min(ours.objective.value, theirs.objective.value) <= 0
     ):
         return None
-    ratio = math.log(evidence.score(ours.objective.value) / evidence.score(theirs.objective.value))
-    spread = math.hypot(intervals.half_width(ours.objective), intervals.half_width(theirs.objective))
-    costs = (ours.cost_per_hour, theirs.cost_per_hour)
-    factor = Estimate(value=math.exp(ratio), low=math.exp(ratio - spread), high=math.exp(ratio + spread))
+    log_ratio = math.log(evidence.score(ours.objective.value) / evidence.score(theirs.objective.value))
+    half_width = math.hypot(intervals.half_width(ours.objective), intervals.half_width(theirs.objective))
+    factor = Estimate(
+        value=math.exp(log_ratio),
+        low=math.exp(log_ratio - half_width),
+        high=math.exp(log_ratio + half_width),
+    )
+    our_cost, their_cost = ours.cost_per_hour, theirs.cost_per_hour
     return Comparison(
         factor=factor,
         verdict="Better" if factor.low > 1 else "Worse" if factor.high < 1 else "Unclear",
-        cost_per_hour=None if costs[0] is None or costs[1] is None else costs[0] - costs[1],
+        cost_per_hour=None if our_cost is None or their_cost is None else our_cost - their_cost,
     )
 
 

@@ -24,7 +24,7 @@ def answer(evidence: Evidence) -> Answer:
     status = evidence.status
     message = next((c.message for c in status.conditions if c.type == "Recommended"), "")
     if status.phase == "Failed":
-        return _without(evidence, message)
+        return _without_recommendation(evidence, message)
     spec = status.recommendation or status.best
     rows = [] if spec is None else _rows_of(evidence, spec.trial)
     if spec is None or not rows:
@@ -71,7 +71,7 @@ def _alternative(evidence: Evidence, spec: Recommendation) -> Alternative | None
 
 
 def _rows_of(evidence: Evidence, trial: str) -> list[TrialRecord]:
-    """Return the complete trials of this trial's spec, or those stopped early if there are none."""
+    """Return the complete trials of the spec of the named trial, else its trials that were stopped early."""
     key = next((row.key for row in evidence.rows if row.name == trial), None)
     if key is None:
         return []
@@ -97,7 +97,7 @@ def candidates(evidence: Evidence) -> dict[Key, Choice]:
 
 
 def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
-    """Return the complete trials of each spec in the space without a failed trial."""
+    """Return the complete trials of each spec in the space of which no trial failed to run."""
     failed = {row.key for row in evidence.rows if row.status.reason in CAUSES}
     return {
         key: rows for key, rows in evidence.specs().items() if rows[0].index is not None and key not in failed
@@ -118,16 +118,17 @@ def score(evidence: Evidence, choice: Choice) -> float:
 
 
 def better(evidence: Evidence, chosen: Choice) -> dict[Key, Choice]:
-    """Return the specs with a better measured objective within the constraints that are not recommended."""
-    ours = score(evidence, chosen)
+    """Return the other candidates, whose measured objective is better than that of the chosen spec."""
+    chosen_score = score(evidence, chosen)
     return {
         key: choice
         for key, choice in candidates(evidence).items()
-        if score(evidence, choice) > ours and not ev.same(choice.settings, chosen.settings)
+        if score(evidence, choice) > chosen_score and not ev.same(choice.settings, chosen.settings)
     }
 
 
-def _without(evidence: Evidence, message: str) -> Answer:
+def _without_recommendation(evidence: Evidence, message: str) -> Answer:
+    """Return the answer of a failed experiment: why no spec is recommended."""
     results = _choices_with_results(evidence)
     current = today(evidence)
     if not results:
@@ -148,7 +149,7 @@ def _without(evidence: Evidence, message: str) -> Answer:
 
 
 def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
-    """Return every spec with a result, including those that break a constraint."""
+    """Return every spec of the space with an objective, including those that break a constraint."""
     rows: dict[Key, list[TrialRecord]] = {}
     for row in evidence.rows:
         if row.objective is not None and row.index is not None:
@@ -157,7 +158,12 @@ def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
 
 
 def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
-    """Return the worst constraint of the nearest spec: the spec whose worst excess is the least."""
+    """Return the worst constraint of the nearest spec: the spec whose worst excess is the least.
+
+    Args:
+        results: each spec with an objective; at least one.
+        count: number of constraints; at least one.
+    """
     nearest = min(results.values(), key=lambda choice: max(_excesses(choice, count)))
     excesses = _excesses(nearest, count)
     reaches = [reach for k in range(count) if (reach := _reach(results, k, count)) is not None]
@@ -165,25 +171,30 @@ def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
 
 
 def _excesses(choice: Choice, count: int) -> list[float]:
-    """Return the ratio of each constraint's value to its bound; a missing value is infinite."""
-    seen = {check.constraint: _share(check.measured.value, check.bound) for check in choice.checks}
-    return [seen.get(k, math.inf) for k in range(count)]
+    """Return the ratio of each constraint's value to its bound: met at 1 or less; infinite without a value.
+
+    `count` is the number of constraints.
+    """
+    ratios = {check.constraint: _ratio(check.measured.value, check.bound) for check in choice.checks}
+    return [ratios.get(k, math.inf) for k in range(count)]
 
 
-def _share(value: float, bound: float) -> float:
-    return value / bound if bound > 0 else math.inf if value > 0 else 0.0
+def _ratio(value: float, bound: float) -> float:
+    if bound > 0:
+        return value / bound
+    return math.inf if value > 0 else 0.0
 
 
 def _reach(results: Mapping[Key, Choice], constraint: int, count: int) -> Reach | None:
-    """Return the least value of one constraint among the specs that meet the others."""
+    """Return the least value of one constraint among the specs that meet the others; None without any."""
     values = [
         (check.measured.value, choice)
         for choice in results.values()
-        if all(share <= 1 for k, share in enumerate(_excesses(choice, count)) if k != constraint)
+        if all(excess <= 1 for k, excess in enumerate(_excesses(choice, count)) if k != constraint)
         for check in choice.checks
         if check.constraint == constraint
     ]
     if not values:
         return None
-    value, choice = min(values, key=lambda pair: pair[0])
+    value, choice = min(values, key=lambda value_and_choice: value_and_choice[0])
     return Reach(constraint=constraint, value=value, spec=choice.spec, settings=choice.settings)

@@ -13,12 +13,16 @@ _STEP = 1.1
 
 
 def courses(evidence: Evidence, answer: Answer) -> list[Course]:
-    """Return the curves of today's spec, the runner-up and the recommended one, by their last trials."""
-    limited = next((each for each in evidence.spec.constraints if each.metric != "errorRate"), None)
+    """Return the curves of today's spec, the runner-up and the recommended spec, by their last trials.
+
+    The latency is that of the first constraint on a latency, else the objective's percentile.
+    """
     metric: Metric = "latency"
     percentile = evidence.spec.objective.percentile
-    if limited is not None and limited.metric != "errorRate":
-        metric, percentile = limited.metric, limited.percentile
+    for constraint in evidence.spec.constraints:
+        if constraint.metric != "errorRate":
+            metric, percentile = constraint.metric, constraint.percentile
+            break
     curves = []
     for choice in (answer.current, answer.runner_up, answer.choice):
         row = _last(evidence, choice)
@@ -41,8 +45,9 @@ def _points(evidence: Evidence, row: TrialRecord, metric: Metric, percentile: in
     model = results.model_of(state, level_verdicts(state))
     if model is None:
         return []
-    limited = any(limit.metric == metric and limit.percentile == percentile for limit in model.limited)
-    windows = [model.at(level, every=not limited) for level in model.loads(_STEP)]
+    is_constrained = any((limit.metric, limit.percentile) == (metric, percentile) for limit in model.limited)
+    # By default `at` fits the curves of constrained latencies only, as each curve takes time.
+    windows = [model.at(level, every=not is_constrained) for level in model.loads(_STEP)]
     return [
         CoursePoint(level=window.level, throughput=window.throughput, latency=latency)
         for window in windows

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Literal, NamedTuple
 
-from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.trial import Estimate
 from tuner.constraints import measured_value
 from tuner.report.evidence import Evidence
@@ -11,56 +11,68 @@ from tuner.report.schema import Front, Point
 from tuner.trial_record import Key, TrialRecord
 
 
+class _Measurement(NamedTuple):
+    row: TrialRecord
+    value: Estimate
+
+
 def fronts(evidence: Evidence) -> list[Front]:
-    """Return the fronts with measurements; each spec has the values of its last trial."""
-    rows = _last(evidence)
-    limited = next((c for c in evidence.spec.constraints if c.metric != "errorRate"), None)
-    limit = limited or Constraint(
-        metric="latency", percentile=evidence.spec.objective.percentile, at_most="0s"
-    )
-    assert limit.metric != "errorRate"
-    throughputs = [(row, row.status.result.throughput) for row in rows if row.status.result]
+    """Return the fronts with measurements; each spec has the values of one of its trials.
+
+    The latency is that of the first constraint on a latency, else the objective's percentile.
+    """
+    rows = _one_of_each_spec(evidence)
+    metric: Literal["latency", "ttft", "itl"] = "latency"
+    percentile = evidence.spec.objective.percentile
+    for constraint in evidence.spec.constraints:
+        if constraint.metric != "errorRate":
+            metric, percentile = constraint.metric, constraint.percentile
+            break
+    throughputs = [_Measurement(row, row.status.result.throughput) for row in rows if row.status.result]
     latencies = [
-        (row, latency)
+        _Measurement(row, latency)
         for row in rows
         if row.status.result
-        and (latency := measured_value(row.status.result, limit.metric, limit.percentile)) is not None
+        and (latency := measured_value(row.status.result, metric, percentile)) is not None
     ]
     both = [
         Front(
             measure="throughput",
-            percentile=limit.percentile,
+            percentile=percentile,
             better="more",
-            points=_points(throughputs, sign=-1),
+            points=_points(throughputs, less_is_better=False),
         ),
         Front(
-            measure=limit.metric,
-            percentile=limit.percentile,
+            measure=metric,
+            percentile=percentile,
             better="less",
-            points=_points(latencies, sign=1),
+            points=_points(latencies, less_is_better=True),
         ),
     ]
     return [front for front in both if front.points]
 
 
-def _last(evidence: Evidence) -> list[TrialRecord]:
-    """Return the last trial of each spec with a result and a cost, a complete one if there is any."""
-    last: dict[Key, TrialRecord] = {}
+def _one_of_each_spec(evidence: Evidence) -> list[TrialRecord]:
+    """Return the last complete trial of each spec; for a spec without one, its first with result and cost."""
+    rows: dict[Key, TrialRecord] = {}
     for row in evidence.rows:
         if (
             row.status.result is not None
             and row.spec.cost_per_hour > 0
-            and (row.complete or row.key not in last)
+            and (row.complete or row.key not in rows)
         ):
-            last[row.key] = row
-    return list(last.values())
+            rows[row.key] = row
+    return list(rows.values())
 
 
-def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Point]:
+def _points(measurements: Sequence[_Measurement], *, less_is_better: bool) -> list[Point]:
     """Return the points; only completely measured specs that may meet the constraints can be on the front."""
-    eligible = [i for i, (row, _) in enumerate(rows) if row.complete and row.meets != "No"]
-    best = efficient([(rows[i][0].spec.cost_per_hour, sign * rows[i][1].value) for i in eligible])
-    front = {i for i, is_best in zip(eligible, best, strict=True) if is_best}
+    sign = 1 if less_is_better else -1
+    eligible = [i for i, (row, _) in enumerate(measurements) if row.complete and row.meets != "No"]
+    optimal = efficient(
+        [(measurements[i].row.spec.cost_per_hour, sign * measurements[i].value.value) for i in eligible]
+    )
+    front = {i for i, is_optimal in zip(eligible, optimal, strict=True) if is_optimal}
     return [
         Point(
             spec=row.index,
@@ -70,7 +82,7 @@ def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Poi
             meets=row.meets,
             front=i in front,
         )
-        for i, (row, value) in enumerate(rows)
+        for i, (row, value) in enumerate(measurements)
     ]
 
 
@@ -78,9 +90,11 @@ def efficient(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Return whether each point is Pareto optimal; less is better in both measures."""
     optimal = [False] * len(points)
     best = float("inf")
-    order = sorted(range(len(points)), key=lambda i: points[i])
-    for _, column in groupby(order, key=lambda i: points[i][0]):
-        members = list(column)
+    ascending = sorted(range(len(points)), key=lambda i: points[i])
+    # A point is optimal if, among points of its first measure, its second is the least, and less than that of
+    # every point with a lower first measure.
+    for _, group in groupby(ascending, key=lambda i: points[i][0]):
+        members = list(group)
         least = points[members[0]][1]
         if least < best:
             for i in members:

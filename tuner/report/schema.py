@@ -2,7 +2,11 @@
 
 It has every number and name of the page: the sentences are a function of the JSON alone. Times are RFC 3339,
 durations and latencies in seconds, memory in bytes, shares between 0 and 1, money in the unit of the prices.
-A change of meaning needs a new `VERSION`.
+Throughput is in requests per second, an objective in the unit of its metric.
+
+A `spec` is an index in the space, a `constraint` in `question.constraints`; the axes of a surface, curve or
+share are indices in `question.axes`; a rank is an index in `Axis.values`. A `trial` is the name of a Trial,
+but the number in a `Step`. A change of meaning needs a new `VERSION`.
 """
 
 from typing import Annotated, Literal
@@ -20,7 +24,7 @@ VERSION = "slipway.dev/report/v1"
 
 
 class ReportPart(Base):
-    """A part of the report; JSON has no NaN and no infinity."""
+    """Base of the report's parts: JSON has no NaN and no infinity."""
 
     model_config = ConfigDict(**{**Base.model_config, "allow_inf_nan": False})
 
@@ -45,7 +49,7 @@ class Bound(ReportPart):
 
 
 class Question(ReportPart):
-    """The question of the experiment."""
+    """The question of the experiment: its target, objective, constraints, space, load, prices and budget."""
 
     inference: str = ""
     predictor: str = ""
@@ -53,14 +57,14 @@ class Question(ReportPart):
     framework: str = ""
     metric: str
     direction: Literal["maximize", "minimize"]
-    rate: float | None = None
-    percentile: int = 99
+    rate: Annotated[float | None, Field(description="Of costAtRate: requests per second.")] = None
+    percentile: Annotated[int, Field(description="Of a latency as the objective.")] = 99
     constraints: list[Bound]
     axes: list[Axis]
-    specs: int
+    specs: Annotated[int, Field(description="Number of specs in the space.")]
     mode: Literal["closed", "open"]
     requests: Literal["model", "template", "recorded", "locustfile", "chat"]
-    levels: list[float]
+    levels: Annotated[list[float], Field(description="Users, or requests per second.")]
     max_level: float | None = None
     window_seconds: float
     probe_seconds: Annotated[
@@ -70,11 +74,14 @@ class Question(ReportPart):
     settle_seconds: Annotated[
         float, Field(description="Warm-up of each load after the first; 0 if there is none.")
     ] = 0
-    prices: dict[Literal["cpu", "memory", "gpu"], float]
+    prices: Annotated[
+        dict[Literal["cpu", "memory", "gpu"], float],
+        Field(description="Of a core, a GiB of memory and a GPU, per hour."),
+    ]
     gpu_memory: str = ""
-    trials: Annotated[int, Field(description="The budget.")]
-    seconds: float | None = None
-    cost: float | None = None
+    trials: Annotated[int, Field(description="The budget of trials.")]
+    seconds: Annotated[float | None, Field(description="The budget of time; None without one.")] = None
+    cost: Annotated[float | None, Field(description="The budget of money; None without one.")] = None
     parallelism: int
     algorithm: str
     seed: int
@@ -121,7 +128,10 @@ class Choice(ReportPart):
     trials: list[str]
     broken: Annotated[
         list[str],
-        Field(description="Its other trials that met the constraints at no load; they count in `checks`."),
+        Field(
+            description="Its other trials, which broke a constraint at their lowest load; they count in"
+            " `checks`."
+        ),
     ] = []
     objective: Estimate | None
     cost_per_hour: Annotated[
@@ -136,7 +146,7 @@ class Choice(ReportPart):
 
 
 class Comparison(ReportPart):
-    """The recommended spec against another, in the objective."""
+    """The recommended spec compared with another one in the objective."""
 
     factor: Annotated[Estimate, Field(description="Above 1 the recommended spec is better, by this factor.")]
     verdict: Literal["Better", "Unclear", "Worse"]
@@ -146,10 +156,10 @@ class Comparison(ReportPart):
 
 
 class Reach(ReportPart):
-    """The least bound of one constraint that a spec which meets the other constraints meets."""
+    """The least bound of one constraint that a measured spec meets together with the other constraints."""
 
     constraint: int
-    value: float
+    value: Annotated[float, Field(description="In the unit of the constraint.")]
     spec: int | None
     settings: list[Setting]
 
@@ -157,7 +167,9 @@ class Reach(ReportPart):
 class Obstacle(ReportPart):
     """Why nothing can be recommended."""
 
-    constraint: Annotated[int | None, Field(description="None where no spec ran.")]
+    constraint: Annotated[
+        int | None, Field(description="The constraint that `nearest` breaks most; None where no spec ran.")
+    ]
     nearest: Choice | None
     reach: list[Reach] = []
 
@@ -177,7 +189,7 @@ class Answer(ReportPart):
     choice: Annotated[
         Choice | None, Field(description="Recommended; of an unfinished search, the best so far.")
     ] = None
-    trial: str = ""
+    trial: Annotated[str, Field(description="The trial that measured `choice` last.")] = ""
     probability: Probability = None
     doubt: Annotated[
         Doubt | None, Field(description="Why a recommendation is not settled; None if it is settled.")
@@ -211,11 +223,14 @@ class Curve(ReportPart):
 
     axis: int
     ranks: list[int]
-    mean: list[float]
-    low: list[float]
+    mean: Annotated[list[float], Field(description="Average over the other axes, for each rank.")]
+    low: Annotated[list[float], Field(description="Lower end of the 95 % band of `mean`.")]
     high: list[float]
-    slice: list[float]
-    meets: list[float]
+    slice: Annotated[list[float], Field(description="With the other axes as in the shown spec.")]
+    meets: Annotated[
+        list[float],
+        Field(description="Of the slice: probability of running and of meeting every constraint."),
+    ]
 
 
 class Share(ReportPart):
@@ -228,8 +243,8 @@ class Share(ReportPart):
 class Model(ReportPart):
     """The expected objective over the whole space, from the trials."""
 
-    observations: int
-    around: Annotated[int, Field(description="The spec that the slices pass through.")]
+    observations: Annotated[int, Field(description="Number of observations.")]
+    around: Annotated[int, Field(description="The shown spec, which surfaces and slices pass through.")]
     surfaces: list[Surface]
     curves: list[Curve]
     shares: list[Share]
@@ -240,10 +255,10 @@ class Point(ReportPart):
 
     spec: int | None
     trial: str
-    x: float
-    y: Estimate
+    x: Annotated[float, Field(description="Cost per hour of a replica.")]
+    y: Annotated[Estimate, Field(description="The front's `measure`.")]
     meets: Meets
-    front: bool
+    front: Annotated[bool, Field(description="Whether the point is on the front.")]
 
 
 class Front(ReportPart):
@@ -258,8 +273,11 @@ class Front(ReportPart):
 class Step(ReportPart):
     """The state of the search after a trial."""
 
-    trial: int
-    best: float | None
+    trial: Annotated[int, Field(description="Number of the trial.")]
+    best: Annotated[
+        float | None,
+        Field(description="Best objective of the complete trials so far that may meet the constraints."),
+    ]
     expected_regret: Annotated[
         float | None,
         Field(
@@ -287,17 +305,17 @@ class Course(ReportPart):
 
 
 class Segment(ReportPart):
-    """The values from `start` to `end`, where one spec wins; None is no end."""
+    """The values of a price or a bound from `start` to `end` at which one spec wins; None is no end."""
 
     start: float
     end: float | None
     trial: Annotated[str, Field(description="The winner's last trial; empty where no spec is allowed.")]
     settings: list[Setting]
-    at: float
+    at: Annotated[float, Field(description="The price or bound at which `factor` holds.")]
     factor: Annotated[
         float | None,
         Field(
-            description="Factor by which it is better than the recommended spec at `at`; None where the"
+            description="Factor by which the winner is better than the recommended spec at `at`; None where the"
             " recommended spec is not allowed."
         ),
     ] = None
@@ -346,14 +364,14 @@ class Caution(ReportPart):
 
 
 class Lesson(ReportPart):
-    """An earlier experiment and its final weight in the search."""
+    """An earlier experiment and its final weight in the search, 0 to 1."""
 
     experiment: str
     weight: float
 
 
 class Spent(ReportPart):
-    """The cost of the search."""
+    """The number of trials by outcome, and the time, the cost and the result of the search."""
 
     trials: int
     succeeded: int

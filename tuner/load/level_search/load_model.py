@@ -20,7 +20,7 @@ from tuner.load.level_search.latency_curve import LatencyCurve, Points, ScatterP
 from tuner.load.level_search.state import State
 from tuner.load.windows import estimates
 from tuner.load.windows.samples import Floats
-from tuner.load.windows.window_summary import Meets, meeting
+from tuner.load.windows.window_summary import Meets, within_bounds
 from tuner.objective import TINY
 
 Metric = Literal["latency", "ttft", "itl"]
@@ -241,7 +241,7 @@ class LoadModel:
         )
 
     def _meets(self, window: Window) -> Meets:
-        return meeting(
+        return within_bounds(
             (measured_value(window, constraint.metric, constraint.percentile), bound_of(constraint))
             for constraint in self.state.constraints
         )

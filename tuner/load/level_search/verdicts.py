@@ -8,7 +8,7 @@ from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.trial import Window
 from tuner.constraints import bound_of, measured_value
 from tuner.load.level_search.state import State
-from tuner.load.windows.backlog import ANSWERED, CHANCE
+from tuner.load.windows.backlog import ANSWERED_SHARE, CHANCE_DEVIATIONS
 from tuner.load.windows.window_summary import worst_ratio
 
 
@@ -75,8 +75,8 @@ def _verdict(state: State, index: int) -> LevelVerdict:
 
 def _answers_rate(window: Window) -> bool:
     """Return whether a window of an earlier release, which lacks `kept_up`, answered as many as its rate."""
-    arrived = window.level - CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
-    return window.throughput.high >= ANSWERED * arrived
+    arrived = window.level - CHANCE_DEVIATIONS * math.sqrt(window.level / max(window.seconds, 1e-9))
+    return window.throughput.high >= ANSWERED_SHARE * arrived
 
 
 def _fails(window: Window, constraint: Constraint) -> bool:

@@ -32,7 +32,7 @@ _MAX_AUTOCORRELATION = 0.8
 
 
 def mean(values: Floats) -> Estimate:
-    """Estimate the mean of a time series, or of requests in their order."""
+    """Estimate the mean of values of 0 or more: a time series, or one value for each request in order."""
     if len(values) < 2:
         only = float(values[0]) if len(values) else 0.0
         return Estimate(value=only, low=0.0, high=math.inf)
@@ -44,13 +44,13 @@ def mean(values: Floats) -> Estimate:
 
 
 def percentile(values: Floats, percent: float, *, censored: int = 0, longest: float) -> Estimate:
-    """Estimate a percentile.
+    """Estimate a percentile of values that are 0 or more.
 
     Args:
         values: in the order of time.
         percent: 0 to 100.
-        censored: number of right-censored values: above all others.
-        longest: greatest possible value; the end of an unbounded interval.
+        censored: number of further values that are known only to be above all of `values`.
+        longest: greatest possible value, in the unit of `values`; the end of an unbounded interval.
     """
     count = len(values) + censored
     if count == 0:
@@ -59,16 +59,18 @@ def percentile(values: Floats, percent: float, *, censored: int = 0, longest: fl
     rank = math.ceil(count * percent / 100)
     value = _at(ordered, rank, longest)
     lower_value = _at(ordered, math.ceil(count * min(percent, _CORRELATION_PERCENT) / 100), longest)
-    correlation = max(
-        variance_inflation((values > bound).astype(np.float64)) for bound in {value, lower_value}
+    inflation = max(
+        variance_inflation((values > threshold).astype(np.float64)) for threshold in {value, lower_value}
     )
-    effective = max(1, math.floor(count / correlation))
-    low = _binomial(_TAIL_PROBABILITY, effective, percent / 100)
-    high = _binomial(1 - _TAIL_PROBABILITY, effective, percent / 100) + 1
+    # The interval's ends as ranks of `effective` independent values, scaled to ranks of `count` values.
+    effective = max(1, math.floor(count / inflation))
+    low_rank = _binomial(_TAIL_PROBABILITY, effective, percent / 100)
+    high_rank = _binomial(1 - _TAIL_PROBABILITY, effective, percent / 100) + 1
+    is_bounded = high_rank <= effective
     return Estimate(
         value=value,
-        low=_at(ordered, math.floor(low * count / effective), longest),
-        high=longest if high > effective else _at(ordered, math.ceil(high * count / effective), longest),
+        low=_at(ordered, math.floor(low_rank * count / effective), longest),
+        high=_at(ordered, math.ceil(high_rank * count / effective), longest) if is_bounded else longest,
     )
 
 
@@ -76,17 +78,19 @@ def tail_end(values: Floats, percent: float, *, longest: float) -> float:
     """Return the upper end of a percentile's interval with too few values above it for order statistics.
 
     The tail above the 80th percentile is modelled as exponential (Coles, An Introduction to Statistical
-    Modeling of Extreme Values, 2001, chapter 4, with a shape of 0); a heavier tail extends further. `longest`
-    if the model has too few values.
+    Modeling of Extreme Values, 2001, chapter 4, with a shape of 0); a heavier tail extends further. The
+    result is `longest` if the tail has too few values.
     """
     threshold = percentile(values, _TAIL_PERCENT, longest=longest)
     exceeds = values > threshold.value
     if percent <= _TAIL_PERCENT or threshold.high >= longest or exceeds.sum() < 2:
         return longest
-    excess = float((values[exceeds] - threshold.value).mean())
+    mean_excess = float((values[exceeds] - threshold.value).mean())
     effective = max(1.0, float(exceeds.sum()) / variance_inflation(exceeds.astype(np.float64)))
-    steps = math.log((100 - _TAIL_PERCENT) / (100 - percent))
-    return min(longest, threshold.high + excess * (1 + _Z / math.sqrt(effective)) * steps)
+    # The standard deviation of an exponential distribution equals its mean.
+    highest_mean_excess = mean_excess * (1 + _Z / math.sqrt(effective))
+    means_above_threshold = math.log((100 - _TAIL_PERCENT) / (100 - percent))
+    return min(longest, threshold.high + highest_mean_excess * means_above_threshold)
 
 
 def share(indicators: Floats, *, additional_ones: int = 0) -> Estimate:
@@ -140,25 +144,26 @@ def _autocorrelation_factor(batches: Floats) -> float:
 
 
 def _autocorrelation(values: Floats) -> float:
-    """Return the correlation between neighbours."""
+    """Return the correlation between neighbouring values."""
     centred = values - values.mean()
     square = float(centred @ centred)
     return float(centred[1:] @ centred[:-1]) / square if square > 0 else 0.0
 
 
 def _student(batches: int) -> float:
+    """Return the quantile of Student's t at 97.5 % for the mean of this number of batches."""
     return float(special.stdtrit(batches - 1, 1 - _TAIL_PROBABILITY))
 
 
 def _binomial(probability: float, count: int, chance: float) -> int:
-    """Return the least k with at least this probability of k or fewer of `count`."""
+    """Return the least k with P(X <= k) >= `probability`, for X of `count` draws with this `chance`."""
     quantile = math.ceil(special.bdtrik(probability, count, chance))
     below = max(quantile - 1, 0)
     return int(below if special.bdtr(below, count, chance) >= probability else quantile)
 
 
 def _at(ordered: Floats, rank: int, longest: float) -> float:
-    """Return the value of a rank from 1; 0 below the first rank, `longest` above the last."""
+    """Return the value of a rank, counted from 1; 0 below rank 1, `longest` above the last rank."""
     if rank < 1:
         return 0.0
     return float(ordered[rank - 1]) if rank <= len(ordered) else longest

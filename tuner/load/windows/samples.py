@@ -21,30 +21,31 @@ class Samples:
     seconds: float
     """Length of the window."""
     intended: Floats
-    """Scheduled time of each request, from the window's start; negative before it."""
+    """Scheduled time of each request, from the window's start; negative if it was before the start. In a
+    closed loop it is the time of the sending."""
     latency: Floats
-    """Until the last byte of the response: from the scheduled time in an open loop, else from the sending."""
+    """Time from `intended` until the last byte of the response."""
     ok: NDArray[np.bool_]
     tokens: NDArray[np.int64]
     """Tokens of streamed completions by the server's count, else chunks with text; 0 without a stream."""
     ttft: Floats
-    """Until the first token, from the same time as latency; negative without a stream."""
+    """Time from `intended` until the first token; negative for a request without a token."""
     itl: Floats
-    """Times between tokens, in the order of the streams' ends; may be empty."""
+    """Inter-token latencies: times between tokens, in the order of the streams' ends; may be empty."""
     itl_done: Floats
-    """End of the stream of each of these, from the window's start."""
+    """End of the stream of each entry of `itl`, from the window's start."""
     unfinished: Floats
     """Ages of the unanswered requests at the window's end: lower bounds of their latencies."""
     longest: float
     """Timeout of requests, and so the greatest latency."""
     silent: Floats = field(default_factory=lambda: np.empty(0))
-    """Ages, likewise, of those that are streams without a token: lower bounds of their times to it."""
+    """Ages of the unanswered streams without a token at the window's end: lower bounds of their `ttft`."""
     generator_cpu: float = 0.0
-    """Share of its cores that the generator used or waited for."""
+    """Share of its cores that the load generator used or waited for, 0 to 1."""
     late: float = 0.0
-    """Open loop: share of the requests that the generator sent late."""
+    """Open loop: share of the requests that the load generator sent late."""
     errors: tuple[tuple[str, int], ...] = ()
-    """Errors with their counts."""
+    """Text of each error, with its number of requests."""
 
     @property
     def done(self) -> Floats:
@@ -54,6 +55,8 @@ class Samples:
 
 def joined(parts: Sequence[Samples]) -> Samples:
     """Join consecutive windows of one level.
+
+    The unanswered requests are those at the end of the last window.
 
     Raises:
         ValueError: no parts, or parts of different levels.
@@ -77,10 +80,11 @@ def joined(parts: Sequence[Samples]) -> Samples:
         itl=np.concatenate([part.itl for part in parts]),
         itl_done=np.concatenate([part.itl_done + start for part, start in zip(parts, starts, strict=False)]),
         generator_cpu=sum(part.generator_cpu * part.seconds for part in parts) / total,
-        late=_weighted([part.late for part in parts], [len(part.ok) for part in parts]),
+        late=_weighted_mean([part.late for part in parts], [len(part.ok) for part in parts]),
         errors=tuple(errors.items()),
     )
 
 
-def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
-    return sum(v * w for v, w in zip(values, weights, strict=True)) / max(1, sum(weights))
+def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    total = sum(value * weight for value, weight in zip(values, weights, strict=True))
+    return total / max(1, sum(weights))

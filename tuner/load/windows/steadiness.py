@@ -15,11 +15,13 @@ import numpy as np
 from tuner.load.windows.samples import Floats, Samples
 
 _BATCH = 5
+"""Consecutive requests in one batch of MSER-5."""
 _FEW = 50
 """Requests below which beginning and trend of a window are unknown."""
 _PARTS = 10
+"""Parts into which a window is split for the test for a trend."""
 _SURE = 2.576
-"""Quantile of the normal distribution: a trend is reported at 99 %, in either of two series."""
+"""Two-sided 99 % quantile of the normal distribution, for each of the two tested series."""
 _RELEVANT = 0.15
 """Change over the window, relative to the median, below which a trend is ignored."""
 
@@ -29,6 +31,7 @@ def beginning(samples: Samples) -> float:
     if len(samples.latency) < _FEW:
         return 0.0
     count = len(samples.latency) // _BATCH
+    # Logarithms, as a few long latencies would dominate the variance.
     batches = np.log(np.maximum(samples.latency[: count * _BATCH], 1e-9)).reshape(count, _BATCH).mean(axis=1)
     dropped = _mser(batches)
     if dropped == 0:
@@ -37,7 +40,7 @@ def beginning(samples: Samples) -> float:
 
 
 def _mser(batches: Floats) -> int:
-    """Return the number of batches to drop; at most half of them."""
+    """Return the number of batches to drop from the start; at most half of them."""
     batches = batches - batches[0]  # a constant series becomes exactly 0
     remaining = np.arange(len(batches), 0, -1)
     sums = np.cumsum(batches[::-1])[::-1]
@@ -64,6 +67,7 @@ def _trend(values: Floats) -> bool:
     pairs = list(combinations(range(count), 2))
     signs = sum(math.copysign(1, values[b] - values[a]) for a, b in pairs if values[b] != values[a])
     deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    # 1 is the continuity correction of the test.
     if abs(signs) - 1 <= _SURE * deviation:
         return False
     slope = float(np.median([(values[b] - values[a]) / (b - a) for a, b in pairs]))

@@ -30,12 +30,18 @@ def summary(
     settings: LoadSettings,
     objective_percentile: int | None = None,
 ) -> Window:
-    """Return the summary of a window, without its beginning if that differs from the rest.
+    """Return the summary of a window, without its beginning if the beginning differs from the rest.
 
-    An interval without an upper bound in the samples ends at that of an exponential tail, or at
-    `samples.longest`; `meets` ignores that end. Percentiles are of answered requests; for the constraints, a
-    failed request is above every limit. `objective_percentile` is that of a latency as the objective. The
-    caller sets `start_time` and the replica's usage.
+    Percentiles are of answered requests; for `meets`, a failed request is above every bound. If too few
+    samples lie above a percentile to bound its interval, the upper end is estimated from an exponential tail,
+    and is at most `samples.longest`; `meets` does not use this estimate. The caller sets `start_time` and the
+    replica's usage.
+
+    Args:
+        samples: of the window.
+        constraints: of the experiment.
+        settings: when the load generator counts as the limit.
+        objective_percentile: if the experiment's objective is a latency: its percentile.
     """
     start = steadiness.beginning(samples)
     kept = _after(samples, start)
@@ -58,74 +64,81 @@ def summary(
 
 
 def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
-    """Return whether the constraints are met; `Unsure` if a limit lies within the 95 % interval."""
-    return meeting((_constrained(samples, constraint), bound_of(constraint)) for constraint in constraints)
+    """Return whether the constraints are met; `Unsure` if a bound lies within the 95 % interval."""
+    return within_bounds(
+        (_constrained(samples, constraint), bound_of(constraint)) for constraint in constraints
+    )
 
 
-def meeting(estimates_and_limits: Iterable[tuple[Estimate | None, float]]) -> Meets:
-    """Return whether every estimate is within its limit; a missing one is `Unsure`."""
-    answers = [_meets(estimate, limit) for estimate, limit in estimates_and_limits]
+def within_bounds(estimates_and_bounds: Iterable[tuple[Estimate | None, float]]) -> Meets:
+    """Return whether every estimate is within its bound; a missing estimate is `Unsure`."""
+    answers = [_within_bound(estimate, bound) for estimate, bound in estimates_and_bounds]
     if "No" in answers:
         return "No"
     return "Unsure" if "Unsure" in answers else "Yes"
 
 
 def worst_ratio(window: Window, constraints: Sequence[Constraint]) -> float:
-    """Return the worst ratio of a value to its bound: 1 or less meets; 0 without constraints.
+    """Return the greatest ratio of a constraint's value to its bound; 0 without constraints.
 
-    Infinite if too many requests failed for a percentile, or nothing was measured.
+    At 1 or less the window meets the constraints. The ratio is infinite if a constraint has no value: too
+    many requests failed for its percentile, or nothing was measured.
     """
     return max((_ratio(window, constraint) for constraint in constraints), default=0.0)
 
 
 def _ratio(window: Window, constraint: Constraint) -> float:
     measured = measured_value(window, constraint.metric, constraint.percentile)
-    return math.inf if measured is None else _over(measured.value, bound_of(constraint))
+    if measured is None:
+        return math.inf
+    bound = bound_of(constraint)
+    if bound > 0:
+        return measured.value / bound
+    return 0.0 if measured.value == 0 else math.inf
 
 
-def _over(value: float, limit: float) -> float:
-    if limit > 0:
-        return value / limit
-    return 0.0 if value == 0 else math.inf
-
-
-def _meets(estimate: Estimate | None, limit: float) -> Meets:
-    if estimate is None or estimate.low <= limit < estimate.high:
+def _within_bound(estimate: Estimate | None, bound: float) -> Meets:
+    if estimate is None or estimate.low <= bound < estimate.high:
         return "Unsure"
-    return "No" if estimate.low > limit else "Yes"
+    return "No" if estimate.low > bound else "Yes"
 
 
 def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
-    """Estimate a constraint's value, with failures above every limit; None if nothing is known."""
+    """Estimate a constraint's value, with failed requests above every bound; None if nothing is known."""
     if constraint.metric == "errorRate":
         return estimates.share((~samples.ok).astype(np.float64), additional_ones=_stuck(samples))
     percent = constraint.percentile
     if constraint.metric == "latency":
         values = np.where(samples.ok, samples.latency, samples.longest)
-        return _slow(values, samples.unfinished, percent, longest=samples.longest)
+        return _percentile_with_waiting(values, samples.unfinished, percent, longest=samples.longest)
     if constraint.metric == "ttft":
         values = samples.ttft[samples.ttft >= 0]
         if len(values) + len(samples.silent) == 0:
             return None
         failed = int((~samples.ok).sum())
-        return _slow(values, samples.silent, percent, censored=failed, longest=samples.longest)
+        return _percentile_with_waiting(
+            values, samples.silent, percent, censored=failed, longest=samples.longest
+        )
+    # The metric is the inter-token latency.
     if len(samples.itl) == 0:
         return None
     return estimates.percentile(samples.itl, percent, longest=samples.longest)
 
 
-def _slow(values: Floats, ages: Floats, percent: float, *, censored: int = 0, longest: float) -> Estimate:
-    """Estimate a percentile of times, including the requests that have waited longer than it.
+def _percentile_with_waiting(
+    values: Floats, ages: Floats, percent: float, *, censored: int = 0, longest: float
+) -> Estimate:
+    """Estimate a percentile of times, counting the requests that have already waited longer than it.
 
-    Value and lower end count their ages so far, so that a window that ends during a batch has a finite
-    percentile. For the upper end they wait for ever.
+    For the value and the lower end, these requests count with their ages so far, so that a window that ends
+    during a batch has a finite percentile. For the upper end they wait for ever.
 
     Args:
-        values: known times, in the order of time.
-        ages: of the requests that still wait.
+        values: known times in seconds, in the order of time.
+        ages: seconds that each waiting request has waited so far.
         percent: 0 to 100.
         censored: number of requests that wait for ever.
-        longest: greatest possible time.
+        longest: greatest possible time in seconds.
     """
     known = estimates.percentile(values, percent, censored=censored, longest=longest)
     waiting = ages[ages > known.value] if len(values) + censored else ages
@@ -139,6 +152,7 @@ def _slow(values: Floats, ages: Floats, percent: float, *, censored: int = 0, lo
 def _latencies(
     samples: Samples, constraints: Sequence[Constraint], objective_percentile: int | None
 ) -> list[LatencyAt]:
+    # For each metric the known times, and the ages of the requests that still wait.
     by_metric: dict[Literal["latency", "ttft", "itl"], tuple[Floats, Floats]] = {
         "latency": (samples.latency[samples.ok], samples.unfinished),
         "ttft": (samples.ttft[samples.ttft >= 0], samples.silent),
@@ -146,11 +160,13 @@ def _latencies(
     }
     latencies = []
     for metric, (values, ages) in by_metric.items():
-        wanted = {constraint.percentile for constraint in constraints if constraint.metric == metric}
+        if not len(values):
+            continue
+        percentiles = {constraint.percentile for constraint in constraints if constraint.metric == metric}
         if metric == "latency" and objective_percentile is not None:
-            wanted.add(objective_percentile)
-        for percent in sorted(wanted.union(_SHOWN)) if len(values) else ():
-            estimate = _slow(values, ages, percent, longest=samples.longest)
+            percentiles.add(objective_percentile)
+        for percent in sorted(percentiles.union(_SHOWN)):
+            estimate = _percentile_with_waiting(values, ages, percent, longest=samples.longest)
             if estimate.high >= samples.longest > estimate.value:
                 end = estimates.tail_end(values, percent, longest=samples.longest)
                 estimate = estimate.model_copy(update={"high": max(end, estimate.value)})
@@ -159,7 +175,7 @@ def _latencies(
 
 
 def _throughput(samples: Samples) -> Estimate:
-    """Estimate the throughput by batch means over time."""
+    """Estimate the answers per second; the interval follows from batch means over time."""
     counts = np.histogram(samples.done[samples.ok], np.linspace(0, samples.seconds, _SLICES + 1))[0]
     by_batches = estimates.mean(counts * (_SLICES / samples.seconds))
     value = float(samples.ok.sum()) / samples.seconds
@@ -169,8 +185,9 @@ def _throughput(samples: Samples) -> Estimate:
 def _stuck(samples: Samples) -> int:
     """Return the number of waiting requests that count as failed.
 
-    They have waited for the whole window, in which nothing was answered, or in which all answers took a small
-    part of their age. Others may be answered yet, as answers of language models take longer than windows.
+    Such a request has waited for the whole window, and for _STUCK times as long as the slowest answer took,
+    if there was an answer. Other requests may be answered yet, as answers of language models take longer than
+    windows.
     """
     slowest = float(samples.latency[samples.ok].max(initial=0.0))
     return int((samples.unfinished >= max(samples.seconds, _STUCK * slowest)).sum())

@@ -13,12 +13,19 @@ from tuner.report.plots import roles
 from tuner.report.schema import Report, TrialRow
 from tuner.report.text import measure, phrases
 
+_BAR_HEIGHT = 46
+"""Height of a bar of `lineup` with its text."""
+_MOST_TICKS = 10
+
 
 def steps(report: Report) -> Plot | None:
     """Return the objective of each trial, and the best of those that met the constraints so far."""
     shown = measure.of(report.question)
-    best = [(step.trial, shown.shown(step.best)) for step in report.steps if step.best is not None]
-    known = [(trial, value) for trial, value in best if value is not None]
+    best_so_far = [
+        (step.trial, value)
+        for step in report.steps
+        if step.best is not None and (value := shown.shown(step.best)) is not None
+    ]
     points = [
         (row, estimate)
         for row in report.trials
@@ -26,13 +33,13 @@ def steps(report: Report) -> Plot | None:
     ]
     if not points:
         return None
-    values = [estimate.value for _, estimate in points] + [value for _, value in known]
+    values = [estimate.value for _, estimate in points] + [value for _, value in best_so_far]
     y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
     last = max(2, *(row.number for row in report.trials))
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
     parts = [svg.frame(_trial_ticks(x, last), marks(y, shown.write), "trial", shown.label)]
-    parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in known]), "front"))
-    kinds: set[str] = set()
+    parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in best_so_far]), "front"))
+    kinds: set[str] = set()  # the roles in the plot
     for row, estimate in points:
         css = roles.role(report, row.spec, row.name, row.meets)
         kinds.add(css)
@@ -46,7 +53,7 @@ def steps(report: Report) -> Plot | None:
 
 
 def _failed(row: TrialRow, x: Scale) -> Markup:
-    """Return the mark of a trial without an objective, on the axis."""
+    """Return the mark of a trial without an objective: a short line on the axis of the trials."""
     path = f"M{x.at(row.number):.1f} {svg.HEIGHT - svg.BOTTOM:.1f}v-7"
     tip = f"trial {row.number}, {notation.spec(row.settings)}: {phrases.ended(row)}"
     return svg.element("path", {"class": "mark no", "d": path, "data-tip": tip})
@@ -57,22 +64,25 @@ def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> Table:
         number = shown.shown(value) if value is not None else None
         return figures.DASH if number is None else shown.write(number)
 
-    regrets = any(step.expected_regret is not None for step in report.steps)
-    rows = [
-        (str(step.trial), write(step.best))
-        + (
-            (figures.percent(step.expected_regret) if step.expected_regret is not None else figures.DASH,)
-            if regrets
-            else ()
+    has_regrets = any(step.expected_regret is not None for step in report.steps)
+    if not has_regrets:
+        rows = tuple((str(step.trial), write(step.best)) for step in report.steps)
+        return Table(("trial", "best so far"), rows)
+    rows_with_regret = tuple(
+        (
+            str(step.trial),
+            write(step.best),
+            figures.DASH if step.expected_regret is None else figures.percent(step.expected_regret),
         )
         for step in report.steps
-    ]
-    return Table(("trial", "best so far") + (("expected regret",) if regrets else ()), tuple(rows))
+    )
+    return Table(("trial", "best so far", "expected regret"), rows_with_regret)
 
 
 def _trial_ticks(x: Scale, last: int) -> list[Tick]:
-    size = max(1, -(-last // 10))
-    return [Tick(x.at(i), str(i)) for i in range(size, last + 1, size)]
+    """Return at most _MOST_TICKS ticks at evenly spaced numbers of trials up to `last`."""
+    step = math.ceil(last / _MOST_TICKS)
+    return [Tick(x.at(number), str(number)) for number in range(step, last + 1, step)]
 
 
 def expected_regret(report: Report) -> Plot | None:
@@ -113,30 +123,23 @@ def lineup(report: Report) -> Plot | None:
     parts: list[Markup] = []
     for i, (css, choice, estimate) in enumerate(rows):
         name, interval = roles.LEGEND[css], notation.interval(estimate, shown.write)
-        words = (
-            f"{name}: {shown.write(estimate.value)}",
-            f"{name}, {notation.spec(choice.settings)}: {interval}",
-        )
-        parts += _bar(x, 10 + i * _STEP, css, estimate, words)
-    title = f"{shown.label[0].upper()}{shown.label[1:]}, with 95 % intervals"
+        title = f"{name}: {shown.write(estimate.value)}"
+        tip = f"{name}, {notation.spec(choice.settings)}: {interval}"
+        parts += _bar(x, 10 + i * _BAR_HEIGHT, css, estimate, title=title, tip=tip)
+    plot_title = f"{shown.label[0].upper()}{shown.label[1:]}, with 95 % intervals"
     table = tuple(
         (roles.LEGEND[css], notation.spec(c.settings), notation.interval(e, shown.write))
         for css, c, e in rows
     )
     return Plot(
-        title,
-        (svg.picture(title, *parts, height=10 + _STEP * len(rows)),),
+        plot_title,
+        (svg.picture(plot_title, *parts, height=10 + _BAR_HEIGHT * len(rows)),),
         Table(("", "spec", shown.label), table),
     )
 
 
-_STEP = 46
-"""Height of a bar with its text."""
-
-
-def _bar(x: Scale, top: float, css: str, estimate: Estimate, words: tuple[str, str]) -> list[Markup]:
-    """Return a bar with its interval, the first text above it and the second as a tip."""
-    title, tip = words
+def _bar(x: Scale, top: float, css: str, estimate: Estimate, *, title: str, tip: str) -> list[Markup]:
+    """Return a bar with its interval, the title above the bar, and a tooltip."""
     box = {"x": x.start, "y": top + 14, "width": x.at(estimate.value) - x.start, "height": 16}
     ends = {"x1": x.at(estimate.low), "x2": x.at(estimate.high), "y1": top + 22, "y2": top + 22}
     return [

@@ -19,8 +19,9 @@ def load(report: Report) -> Plot | None:
         return None
     windows = {css: _windows(report, course) for css, course in courses.items()}
     first = next(iter(courses.values()))
-    limit = (first.metric, first.percentile)
-    bounds = [b.bound for b in report.question.constraints if (b.metric, b.percentile) == limit][:1]
+    # All curves of a report are of the same latency.
+    shown_latency = (first.metric, first.percentile)
+    bounds = [b.bound for b in report.question.constraints if (b.metric, b.percentile) == shown_latency][:1]
     points = [
         (window.throughput.value, latency.value) for pairs in windows.values() for window, latency in pairs
     ]
@@ -57,6 +58,7 @@ def _marks(pair: tuple[Window, LatencyAt], x: Scale, y: Scale, css: str, tip: st
 
 
 def _named(report: Report) -> list[tuple[str, Course]]:
+    """Return the curves of the answer's specs, each with the role of its spec."""
     answer = report.answer
     choices = (("cur", answer.current), ("run", answer.runner_up), ("rec", answer.choice))
     return [
@@ -68,6 +70,7 @@ def _named(report: Report) -> list[tuple[str, Course]]:
 
 
 def _windows(report: Report, course: Course) -> list[tuple[Window, LatencyAt]]:
+    """Return the windows of a curve's trial by load, each with the latency of the curve."""
     row = next(row for row in report.trials if row.name == course.trial)
     return [
         (window, latency)

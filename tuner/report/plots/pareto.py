@@ -12,7 +12,7 @@ from tuner.report.plots import roles
 from tuner.report.schema import Front, Report
 
 _ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
-"""Marks from bottom to top; those of the answer's specs are on top."""
+"""Roles in the order of drawing: the marks of the answer's specs are on top."""
 
 
 def front(report: Report, data: Front) -> Plot:
@@ -27,10 +27,10 @@ def front(report: Report, data: Front) -> Plot:
     x = Scale.around([point.x for point in data.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
-    parts += _limit(report, data, y)
+    parts += _bound_lines(report, data, y)
     best = sorted((p for p in data.points if p.front), key=lambda p: p.x)
     parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in best]), "front"))
-    kinds: set[str] = set()
+    kinds: set[str] = set()  # the roles in the plot
     names = roles.names(report)
     points = sorted(data.points, key=lambda p: _ABOVE.index(roles.role(report, p.spec, p.trial, p.meets)))
     for p in points:
@@ -60,7 +60,7 @@ def _front_table(report: Report, data: Front, name: str, write: Callable[[float]
     return Table(("spec", "cost per hour", name, "on the front"), tuple(rows))
 
 
-def _limit(report: Report, data: Front, y: Scale) -> list[Markup]:
+def _bound_lines(report: Report, data: Front, y: Scale) -> list[Markup]:
     bounds = [
         b.bound
         for b in report.question.constraints

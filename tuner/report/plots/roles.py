@@ -15,10 +15,18 @@ LEGEND = {
     "unsure": "may meet them",
     "no": "breaks a constraint",
 }
+"""Meaning of each role. The key is the CSS class of the role's marks."""
 
 
 def role(report: Report, spec: int | None, trial: str, meets: str) -> str:
-    """Return the role of a point: its place in the answer, else whether it meets the constraints."""
+    """Return the role (key of LEGEND) of a trial: its spec's place in the answer, else by the constraints.
+
+    Args:
+        report: has the answer.
+        spec: index in the space; None outside the space.
+        trial: name of the trial.
+        meets: whether the trial met the constraints.
+    """
     answer = report.answer
     for css, choice in (("rec", answer.choice), ("cur", answer.current), ("run", answer.runner_up)):
         if choice and (trial in choice.trials or (spec is not None and spec == choice.spec)):
@@ -27,7 +35,10 @@ def role(report: Report, spec: int | None, trial: str, meets: str) -> str:
 
 
 def glyph(css: str, x: float, y: float, tip: str) -> Markup:
-    """Return the mark of a role; roles differ in shape as well as in colour."""
+    """Return the mark of a role at a position in the drawing, with a tooltip.
+
+    Roles differ in shape as well as in colour. `css` is a key of LEGEND.
+    """
     shapes = {
         "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
         "cur": f"M{x - 5.5:.1f} {y - 5.5:.1f}h11v11h-11z",
@@ -50,7 +61,7 @@ def names(report: Report) -> dict[str, str]:
 
 
 def bound_line(y: Scale, bound: float) -> Markup:
-    """Return a line at a bound, in seconds; empty outside the scale."""
+    """Return a horizontal line at a bound in seconds; empty if the bound is outside the scale."""
     if not y.low <= bound <= y.high:
         return Markup("")
     at = y.at(bound)

@@ -21,9 +21,14 @@ _CROWDED = 9
 _LONG = 8
 """Characters of a value that fit below a plot."""
 _TENFOLD = math.log(10)
-"""Cut of an uncertainty: a factor of ten."""
+"""Greatest shown uncertainty, as a logarithm: a factor of ten."""
+_KEY = 22
+"""Height of the key above a surface."""
+_BARS = 10
+"""Most bars of `shares`; the table has every share."""
 
 Cells = Sequence[Sequence[float | None]]
+"""(len(y_ranks), len(x_ranks)) values of a surface; None for an undefined value."""
 
 
 def surface(report: Report, data: Surface) -> Plot:
@@ -38,14 +43,14 @@ def surface(report: Report, data: Surface) -> Plot:
     )
     rows = tuple(
         (
-            y.values[b],
-            x.values[a],
+            y.values[y_rank],
+            x.values[x_rank],
             _or_dash(mean[j][i], shown.write),
             figures.percent(uncertain[j][i]),
             figures.percent(data.meets[j][i]),
         )
-        for j, b in enumerate(data.y_ranks)
-        for i, a in enumerate(data.x_ranks)
+        for j, y_rank in enumerate(data.y_ranks)
+        for i, x_rank in enumerate(data.x_ranks)
     )
     columns = (
         y.name,
@@ -82,37 +87,32 @@ def _heat(
     *,
     good_is_low: bool,
 ) -> Markup:
+    """Return a heat map of `cells`; cells that are unlikely to meet the constraints are hatched."""
     x, y = report.question.axes[data.x], report.question.axes[data.y]
-    wide_, high = (svg.WIDTH - svg.LEFT - svg.RIGHT) / len(data.x_ranks), _depth() / len(data.y_ranks)
-    lefts = [svg.LEFT + i * wide_ for i in range(len(data.x_ranks))]
-    tops = [svg.HEIGHT - svg.BOTTOM - (j + 1) * high for j in range(len(data.y_ranks))]
+    width = (svg.WIDTH - svg.LEFT - svg.RIGHT) / len(data.x_ranks)
+    height = (svg.HEIGHT - svg.BOTTOM - svg.TOP - _KEY) / len(data.y_ranks)
+    lefts = [svg.LEFT + i * width for i in range(len(data.x_ranks))]
+    tops = [svg.HEIGHT - svg.BOTTOM - (j + 1) * height for j in range(len(data.y_ranks))]
     shades = _shades(cells, good_is_low=good_is_low)
     parts: list[Markup] = []
-    for j, b in enumerate(data.y_ranks):
-        for i, a in enumerate(data.x_ranks):
+    for j, y_rank in enumerate(data.y_ranks):
+        for i, x_rank in enumerate(data.x_ranks):
             tip = (
-                f"{y.name} {y.values[b]}, {x.name} {x.values[a]}: {_or_dash(cells[j][i], write)};"
+                f"{y.name} {y.values[y_rank]}, {x.name} {x.values[x_rank]}: {_or_dash(cells[j][i], write)};"
                 f" meets the constraints with probability {figures.percent(data.meets[j][i])}"
             )
-            box = {"x": lefts[i], "y": tops[j], "width": wide_ + 0.5, "height": high + 0.5}
+            # Half a unit of overlap, so that no gap shows between cells.
+            box = {"x": lefts[i], "y": tops[j], "width": width + 0.5, "height": height + 0.5}
             parts.append(svg.element("rect", {"class": f"cell h{shades[j][i]}", **box, "data-tip": tip}))
             if data.meets[j][i] < _UNLIKELY:
                 parts.append(svg.element("rect", {"class": "hatched", **box}))
     if report.model:
-        parts.append(_ring(report, data, lefts, tops, (wide_, high)))
-    xs = _ticks(x, data.x_ranks, [left + wide_ / 2 for left in lefts])
-    ys = _ticks(y, data.y_ranks, [top + high / 2 for top in tops])
+        parts.append(_ring(report, data, lefts, tops, width=width, height=height))
+    xs = _ticks(x, data.x_ranks, [left + width / 2 for left in lefts])
+    ys = _ticks(y, data.y_ranks, [top + height / 2 for top in tops])
     frame = svg.frame(xs, ys, x.name, y.name, grid=False)
     title = f"{label}: {y.name} by {x.name}"
     return svg.picture(title, *parts, frame, _key(cells, label, write))
-
-
-def _depth() -> float:
-    return svg.HEIGHT - svg.BOTTOM - svg.TOP - _KEY
-
-
-_KEY = 22
-"""Height of the key above a surface."""
 
 
 def _key(cells: Cells, label: str, write: Callable[[float], str]) -> Markup:
@@ -140,22 +140,27 @@ def _shades(cells: Cells, *, good_is_low: bool) -> list[list[int]]:
 
 
 def _ring(
-    report: Report, data: Surface, lefts: Sequence[float], tops: Sequence[float], size: tuple[float, float]
+    report: Report,
+    data: Surface,
+    lefts: Sequence[float],
+    tops: Sequence[float],
+    *,
+    width: float,
+    height: float,
 ) -> Markup:
-    """Return the frame of the spec that the surface passes through."""
+    """Return the frame of the cell of the spec that the surface passes through."""
     assert report.model
     here = ranks_of(report.question.axes, report.model.around)
     if here[data.x] not in data.x_ranks or here[data.y] not in data.y_ranks:
         return Markup("")
     i, j = data.x_ranks.index(here[data.x]), data.y_ranks.index(here[data.y])
-    width, height = size
     return svg.element(
         "rect", {"class": "ring", "x": lefts[i], "y": tops[j], "width": width, "height": height}
     )
 
 
 def ranks_of(axes: Sequence[Axis], index: int) -> list[int]:
-    """Return the rank of a spec on each axis; the last axis changes fastest, as in the space."""
+    """Return the rank on each axis of the spec at `index`; the last axis changes fastest, as in the space."""
     ranks: list[int] = []
     for axis in reversed(axes):
         index, rank = divmod(index, len(axis.values))
@@ -164,7 +169,8 @@ def ranks_of(axes: Sequence[Axis], index: int) -> list[int]:
 
 
 def _ticks(axis: Axis, ranks: Sequence[int], places: Sequence[float]) -> list[Tick]:
-    every = -(-len(ranks) // _CROWDED)
+    """Return ticks for at most _CROWDED of an axis's values; `places` has the position of each rank."""
+    every = math.ceil(len(ranks) / _CROWDED)
     return [
         Tick(place, _short(axis.values[rank]))
         for n, (rank, place) in enumerate(zip(ranks, places, strict=True))
@@ -224,10 +230,12 @@ def curve(report: Report, data: Curve) -> Plot:
 
 
 def _series(data: Curve) -> dict[str, list[float]]:
+    """Return the lines of the plot by the names of their fields: a value for each of `data.ranks`."""
     return {"mean": data.mean, "low": data.low, "high": data.high, "slice": data.slice}
 
 
 def _place(axis: Axis, rank: int) -> float:
+    """Return the place of a value on the scale of the axis; values without an order are equally spaced."""
     return axis.positions[rank] if axis.ordered else float(rank)
 
 
@@ -260,7 +268,3 @@ def shares(report: Report) -> Plot | None:
         (picture,),
         Table(("parameter", "share"), tuple((name, figures.percent(share)) for name, share in rows)),
     )
-
-
-_BARS = 10
-"""Most bars; the table has every share."""

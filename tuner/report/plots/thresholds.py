@@ -14,6 +14,7 @@ from tuner.report.text import phrases
 
 _HEIGHT = 96
 _TOP, _BAR = 26, 22
+"""Top and height of the strip in the drawing."""
 _LETTER = 7
 """Approximate width of a letter."""
 _SPREAD = 4.0
@@ -41,6 +42,11 @@ def bound(report: Report, change: BoundChange) -> Plot:
 def _strip(
     report: Report, segments: Sequence[Segment], today: float, title: str, write: Callable[[float], str]
 ) -> Plot:
+    """Return a strip with a piece for each segment, and a line at today's value.
+
+    The scale is logarithmic: the first segment, which starts at 0, and the last, which has no end, extend to
+    the ends of the scale.
+    """
     thresholds = [segment.start for segment in segments if segment.start > 0]
     positive = [value for value in [*thresholds, today] if value > 0] or [1.0]
     x = Scale(min(positive) / _SPREAD, max(positive) * _SPREAD, 12, svg.WIDTH - 12, log=True)
@@ -77,32 +83,35 @@ def _name(report: Report, segment: Segment) -> str:
     """Return the label of a segment: its winner, by the trial that measured it."""
     if not segment.trial:
         return "none"
-    if report.answer.choice is not None and segment.trial in report.answer.choice.trials:
+    if _is_recommended(report, segment):
         return "recommended"
     return next((f"trial {row.number}" for row in report.trials if row.name == segment.trial), "")
 
 
 def _css(report: Report, segment: Segment, i: int) -> str:
-    choice = report.answer.choice
+    """Return the CSS class of segment `i`; those of other specs alternate, to tell neighbours apart."""
     if not segment.trial:
         return "none"
-    if choice is not None and segment.trial in choice.trials:
-        return "rec"
-    return f"other{i % 2}"
+    return "rec" if _is_recommended(report, segment) else f"other{i % 2}"
+
+
+def _is_recommended(report: Report, segment: Segment) -> bool:
+    choice = report.answer.choice
+    return bool(segment.trial) and choice is not None and segment.trial in choice.trials
 
 
 def _span(segment: Segment, write: Callable[[float], str]) -> str:
+    """Return `below 0.1`, `0.1 to 0.4`, `0.4 and more`, or `any`."""
     if segment.end is None:
         return f"{write(segment.start)} and more" if segment.start > 0 else "any"
-    return (
-        f"below {write(segment.end)}"
-        if segment.start == 0
-        else f"{write(segment.start)} to {write(segment.end)}"
-    )
+    if segment.start == 0:
+        return f"below {write(segment.end)}"
+    return f"{write(segment.start)} to {write(segment.end)}"
 
 
 def _better(report: Report, segment: Segment, write: Callable[[float], str]) -> str:
-    if _css(report, segment, 0) == "rec":
+    """Return by how much the winner of a segment is better than the recommended spec."""
+    if _is_recommended(report, segment):
         return figures.DASH
     if segment.factor is None:
         return "the recommended spec is not allowed there" if segment.trial else figures.DASH

@@ -56,4 +56,4 @@ def test_space_of_a_sample_experiment_contains_the_current_spec(experiment: Obje
         lambda settings: rendering.pod(tuned_target, version, settings, spec.prices),
         DEFAULTS,
     )
-    assert space.index(budget.present(snapshot)) in range(space.size)
+    assert space.index(budget.todays_settings(snapshot)) in range(space.size)

@@ -154,6 +154,11 @@ def test_frames_are_complete_when_received_in_pieces(contents: list[bytes], piec
 def test_plan_line_preserves_requests() -> None:
     request = LoadRequest("POST", "/x", {"a": "b"}, bytes(range(256)), at=1.5, stream=True)
     line = wire.plan_line(
-        LoadPlan("open", (request,), 3), url="http://x", share=(0, 1), timeout=1.0, most_unanswered=5
+        LoadPlan("open", (request,), 3),
+        url="http://x",
+        number=0,
+        processes=1,
+        timeout=1.0,
+        most_unanswered=5,
     )
     assert wire.read_requests(json.loads(line)) == [request]
