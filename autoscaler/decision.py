@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A forecast of the highest rate of arriving work within a horizon."""
+    """A forecast of the rate of arriving work at a horizon, in work per second."""
 
     horizon: float
-    """Seconds from the decision."""
+    """Seconds from the end of the last reading."""
     lower: float
-    """Work per second: the 10 % quantile."""
+    """The 10 % quantile."""
     median: float
     upper: float
-    """The quantile by the risk; replicas are sized on it."""
+    """The quantile that the risk determines; replicas are sized on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Guards replace a decision that would remove replicas without readings or against another writer, or that
-another autoscaler makes. Pure.
+"""Guards replace the policy's decision in three cases: it would remove replicas while readings are missing,
+it would undo a raise by another writer, or another autoscaler decides the count. Pure.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,13 @@ _WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissi
 
 
 def without_readings(decision: Decision, desired: int, signals: Sequence[Health]) -> Decision:
-    """Return a decision that removes no replica while readings are missing; bounds still apply."""
+    """Return a decision that removes no replica while readings are missing; bounds still apply.
+
+    Args:
+        decision: of the policy.
+        desired: current `spec.replicas`.
+        signals: health of the sources of readings; the message names the first unhealthy one.
+    """
     if decision.replicas >= desired or decision.reason in _WITHOUT_LOAD:
         return decision
     failure = next((f"{health.source}: {health.message}" for health in signals if not health.healthy), "")
@@ -23,19 +29,29 @@ def without_readings(decision: Decision, desired: int, signals: Sequence[Health]
 
 
 def after_a_raise(decision: Decision, desired: int, raised: other_writers.Raised, moment: float) -> Decision:
-    """Return a decision that keeps a count which another writer raised, for as long as `raised` lasts."""
+    """Return a decision that keeps a count which another writer raised, until `raised.until`.
+
+    A decision for zero replicas is not replaced: the policy's idle time alone keeps the last replicas.
+
+    Args:
+        decision: of the policy.
+        desired: current `spec.replicas`.
+        raised: the last raise by another writer.
+        moment: monotonic seconds.
+    """
     is_over = moment > raised.until or raised.replicas != desired
-    if is_over or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
+    is_to_zero = decision.replicas == 0
+    if is_over or is_to_zero or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD:
         return decision
     message = f"{decision.replicas} needed now; another writer raised the count a moment ago"
     return replace(decision, replicas=desired, reason="RaisedByAnother", message=message)
 
 
 def of_another_autoscaler(decision: Decision, count: int, least: int) -> Decision:
-    """Return a decision for the count that another autoscaler wrote, with the inputs of ours.
+    """Return `decision` with the count that another autoscaler wrote, so that the inputs are still reported.
 
     Args:
-        decision: ours, which the count replaces.
+        decision: of the policy.
         count: `spec.replicas` of the Autoscaler.
         least: its `minReplicas`; 1 at least for a predictor until a revision serves.
     """

@@ -54,7 +54,9 @@ class Ticks:
 
     count: int = 0
     seconds: float = 0.0
+    """Total duration."""
     last: float = 0.0
+    """Seconds of the last tick."""
     reasons: Counter[str] = field(default_factory=Counter)
 
     def took(self, seconds: float) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 LONGEST_READING = 86_400.0
-"""Seconds between two readings from which on their difference does not describe the current load."""
+"""Seconds of the longest plausible span of a load: a longer span does not describe the current load."""
 MOST_WORK = 1e12
-"""Work per second, and requests: a million requests per second of a million tokens each."""
+"""Highest plausible work per second: a million requests per second of a million tokens each. The same number
+bounds requests in flight and held, and seconds of latency."""
 
 
 @dataclass(frozen=True, slots=True)

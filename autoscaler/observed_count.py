@@ -12,22 +12,26 @@ def desired_count(state: TargetState, target: Object, manager: str, monotonic: f
     """Return the desired count, and record in `state` a change by another writer.
 
     Args:
-        state: of the Autoscaler; its last written count is returned until the watch has shown it.
-        target: the object with the scale subresource.
+        state: of the Autoscaler, updated here. The count of `last_write` is returned until the watch shows
+            that write; `known` is the count that was last written or observed, and `intended` the count of a
+            write without a response.
+        target: the object with the scale subresource, as the watch shows it.
         manager: the field manager of this controller.
         monotonic: seconds of the monotonic clock.
     """
     count = int((target.get("spec") or {}).get("replicas", 1))
     if state.last_write is not None:
         written, version = state.last_write
-        # The watch has not shown the last write: resourceVersions are numbers (`Informer.has_seen`).
-        if int(target["metadata"]["resourceVersion"]) < version:
+        # resourceVersions of one kind are compared as numbers (`Informer.has_seen`).
+        is_shown = int(target["metadata"]["resourceVersion"]) >= version
+        if not is_shown:
             return written
         state.last_write = None
     own_counts = (state.known, state.intended)  # a write without a response may have been applied
     if state.known is not None and count not in own_counts:
         if not other_writers.is_own_write(target, manager):
             other_writers.add_change(state.changes_by_others, monotonic)
+        # A raise by another instance of this controller counts too: that instance may have observed more.
         if count > state.known:
             state.raised = state.raised.after_raise(count, monotonic)
     state.known, state.intended = count, None

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 from serving.resources.conditions import Condition
 
 WINDOW_SECONDS = 600.0
-"""Window in which changes by other writers are counted, and for which the count is left to them."""
+"""Seconds in which changes by other writers are counted. The count is left to another writer while its last
+`MOST_CHANGES` changes are within this window."""
 RESPECT_SECONDS = 600.0
-"""Seconds for which a count that another writer raised is not lowered; each further raise doubles them. A
-second controller may have observed more, and a person may know more; two writers would alternate for ever."""
+"""Seconds for which a count that another writer raised is not lowered; each further raise doubles the time.
+A second controller may have observed more, and a person may know more. Without doubling, two writers would
+alternate every ten minutes."""
 MOST_DOUBLINGS = 3
-"""Doublings of `RESPECT_SECONDS`: somewhat over an hour."""
+"""Doublings of `RESPECT_SECONDS`, to 80 minutes."""
 MOST_CHANGES = 3
-"""Changes within the window that make another scaler; a person scales by hand once or twice."""
+"""Changes within the window from which another writer counts as a scaler; a person scales by hand once or
+twice."""
 
 
 class Raised(NamedTuple):
@@ -33,8 +36,10 @@ class Raised(NamedTuple):
 
     def after_raise(self, replicas: int, now: float) -> "Raised":
         """Return the state after another raise, to `replicas`."""
-        lasting = now - self.at <= 2 * (self.until - self.at) if self.times else False
-        return Raised(replicas, now, self.times + 1 if lasting else 1)
+        # A raise is consecutive until twice the respected time has passed: the controller lowers the count
+        # after that time at the earliest, and another writer that alternates with it raises the count again.
+        is_consecutive = self.times > 0 and now - self.at <= 2 * (self.until - self.at)
+        return Raised(replicas, now, self.times + 1 if is_consecutive else 1)
 
 
 def add_change(changes: list[float], now: float) -> None:
@@ -80,10 +85,10 @@ def condition(
 
     Args:
         mode: `spec.prediction.mode`.
-        scaler: a HorizontalPodAutoscaler of the same target.
-        is_contested: whether another writer scales the target.
+        scaler: name of a HorizontalPodAutoscaler of the same target; empty: none.
+        is_contested: whether another writer scales the target, by the function `is_contested`.
         is_managed: `spec.managed`.
-        own_scaler: a HorizontalPodAutoscaler of the Autoscaler itself.
+        own_scaler: name of a HorizontalPodAutoscaler whose target is the Autoscaler itself; empty: none.
         has_other_count: whether `spec.replicas` is set.
     """
     if scaler:

@@ -11,18 +11,18 @@ from serving.resources.formats import quantity
 DIGEST = "digest"
 """Name of the index of profiles by their models' digest."""
 _SAME = 0.05
-"""Share by which an amount of a resource may differ."""
+"""Share by which the numbers of a setting may differ: an amount of a resource, or a number in a variable."""
 
 
 class Profiles(Protocol):
-    """CapacityProfiles, by index."""
+    """An informer's CapacityProfiles, by index."""
 
     def by_index(self, name: str, value: str) -> list[Object]:
-        """Return the profiles of a model."""
+        """Return the profiles whose value in the index `name` is `value`."""
 
 
 def digest_of(profile: Mapping[str, Any]) -> Iterable[str]:
-    """Index function."""
+    """Return a profile's values in the index `DIGEST`: the digest of its model's image."""
     return [profile["spec"].get("modelDigest", "")]
 
 
@@ -39,11 +39,15 @@ def capacity(profiles: Profiles, deployment: Mapping[str, Any]) -> Capacity | No
 
 
 def _measured(spec: Mapping[str, Any]) -> Capacity | None:
+    """Return the capacity by a profile's spec; None if no measured load met the constraints.
+
+    The latency is the median at the measured point nearest to the capacity.
+    """
     rate = float(spec.get("capacity") or 0)
     if rate <= 0:
         return None
     nearest = min(spec["points"], key=lambda point: abs(float(point["throughput"]) - rate))
-    medians = [
+    medians = [  # seconds
         float(latency["value"])
         for latency in nearest.get("latencies") or []
         if latency["metric"] == "latency" and latency["percentile"] == 50

@@ -1,6 +1,6 @@
-"""The readings of all scale targets: their load, tokens, percentiles and gauges, as the observation of one.
+"""The readings of all scale targets (load, tokens, percentiles, gauges), of which an observation is made.
 
-Reads metrics pages at each tick, and gauges beside the ticks. Decides nothing.
+Metrics pages are read at each tick, and gauges beside the ticks. This module decides nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,8 @@ from serving.resources.engine import Engine
 from serving.settings import ActivatorSettings
 
 HELD_SECONDS = 0.001
-"""Length of the reading that a held request makes between two readings; arrivals are in the next one."""
+"""Seconds of the load that `Readings._load` makes for held requests between two readings; their arrivals are
+in the next reading."""
 
 
 class Readings:
@@ -51,6 +52,7 @@ class Readings:
             hold_seconds: longest time for which an activator holds a request.
         """
         self._gateways, self._settings = gateways, settings
+        """The Leases of the gateways, and the settings of the autoscaler."""
         self._renewals = leases.Renewals()
         self._hold_seconds = hold_seconds
         self._board = Board()
@@ -67,12 +69,12 @@ class Readings:
         targets: Mapping[Key, ScaleTargetName],
         timed: AbstractSet[Key],
     ) -> None:
-        """Read all pages.
+        """Read all metrics pages.
 
         Args:
             pages: of the gateways and activators.
-            targets: by Autoscaler.
-            timed: Autoscalers with a metric of latency.
+            targets: names of the scale targets, by Autoscaler.
+            timed: Autoscalers with a metric of the type Latency, for which response times are read too.
         """
         known = set(targets.values())
         with_percentiles = {targets[key] for key in timed}
@@ -85,26 +87,28 @@ class Readings:
     async def read_gauges(
         self, targets: Mapping[Key, ScaleTargetName], states: Mapping[Key, TargetState]
     ) -> None:
-        """Read the metrics that gateways do not count, if the last values are old enough; no tick waits.
+        """Read the metrics that gateways do not count, if the last values are old enough. No tick waits for
+        these reads.
 
         Args:
-            targets: by Autoscaler.
-            states: of the Autoscalers.
+            targets: names of the scale targets, by Autoscaler.
+            states: states of the Autoscalers, with their metrics and Pods.
         """
         queries: dict[Key, gauges.Request] = {}
         for key, state in states.items():
             if not state.config.metrics:
                 continue
             target = targets.get(key)
-            counted = target is not None and self._tokens.waiting_tokens(target) is not None
-            types = gauges.TYPES - gauges.TOKEN_TYPES if counted else gauges.TYPES
+            are_counted = target is not None and self._tokens.waiting_tokens(target) is not None
+            # Tokens that gateways count need not be read from replicas.
+            types = gauges.TYPES - gauges.TOKEN_TYPES if are_counted else gauges.TYPES
             metrics = [metric for metric in state.config.metrics if metric.type in types]
             if metrics:
                 queries[key] = gauges.Request(metrics, state.pods)
         await self._gauges.read(queries)
 
     def held(self, autoscaler: Object) -> int:
-        """Return the number of requests that activators hold for the target."""
+        """Return the number of requests that activators hold for the target, by `status.demand`."""
         live = self._live()
         expired = leases.named(self._gateways) - live
         return held_requests.count(autoscaler, live, expired, clock.now(), self._hold_seconds)
@@ -114,7 +118,7 @@ class Readings:
         return self._renewals.live(self._gateways, clock.now(), clock.monotonic())
 
     def is_busy(self, target: ScaleTargetName) -> bool:
-        """Whether the last readings of a target have requests."""
+        """Whether a target had a request since its load was taken, or has one now."""
         return self._board.is_busy(target)
 
     def observation(
@@ -127,10 +131,12 @@ class Readings:
         now: float,
         moment: float,
     ) -> Observation:
-        """Return the input of the next decision; it takes the load since the last one.
+        """Return the input of the next decision. This takes the load since the last one off the board.
+
+        Gateways do not count the requests of a target outside an Inference, so its load is unknown.
 
         Args:
-            autoscaler: the object.
+            autoscaler: the Autoscaler.
             target: its scale target.
             state: of the Autoscaler.
             replicas: of the target, as observed now.
@@ -139,23 +145,26 @@ class Readings:
         """
         name = target_name(autoscaler)
         key = Key.of(autoscaler)
-        values, _ = self._gauges.of(key)
+        gauge_values, _ = self._gauges.of(key)
+        has_load = target.is_ours or self.held(autoscaler) > 0
         return Observation(
             now,
             replicas,
-            self._load(autoscaler, now, moment) if target.is_ours or self.held(autoscaler) else None,
-            values | self._waiting_tokens(name, state),
-            self._percentiles(name, state, moment),
-            self._tokens.engine_load(name, replicas.ready) or self._gauges.engine_load(key),
+            load=self._load(autoscaler, now, moment) if has_load else None,
+            gauges=gauge_values | self._waiting_tokens(name, state),
+            percentiles=self._percentiles(name, state, moment),
+            engines=self._tokens.engine_load(name, replicas.ready) or self._gauges.engine_load(key),
         )
 
     def sources(self, key: Key, target: ScaleTarget, moment: float) -> list[Health]:
-        """Return the health of every source that an observation depends on."""
-        _, sources = self._gauges.of(key)
-        return [*(self._board.health(moment) if target.is_ours else ()), *sources]
+        """Return the health of every source that an observation depends on: gateways and gauges' sources."""
+        _, gauge_sources = self._gauges.of(key)
+        return [*(self._board.health(moment) if target.is_ours else ()), *gauge_sources]
 
     def are_known(self, target: ScaleTarget, sources: Sequence[Health], moment: float) -> bool:
-        """Whether every input of a decision has been read."""
+        """Whether every input of a decision has been read: all `sources` are healthy, and the last reading of
+        the gateways is whole and not stale.
+        """
         if not target.is_ours:
             return bool(sources) and all(source.healthy for source in sources)
         is_read = self._board.is_whole and self._board.age(moment) <= self._settings.stale_seconds
@@ -168,6 +177,7 @@ class Readings:
         return {} if waiting is None else {metric.name: waiting for metric in metrics}
 
     def _percentiles(self, name: ScaleTargetName, state: TargetState, moment: float) -> dict[str, Percentile]:
+        """Return the measured percentiles, by name of a metric of the type Latency."""
         percentiles = {
             metric.name: self._board.percentile(name, metric.percentile, moment)
             for metric in state.config.metrics
@@ -176,14 +186,19 @@ class Readings:
         return {metric: percentile for metric, percentile in percentiles.items() if percentile is not None}
 
     def _load(self, autoscaler: Object, now: float, moment: float) -> Load | None:
+        """Return the load since the last decision, with the held requests that the API reports.
+
+        An activator reports a held request at once, which may be before the next reading. Then the load has
+        the length `HELD_SECONDS` and only held requests.
+        """
         load = self._board.take(target_name(autoscaler))
         held = self.held(autoscaler)
         if not held:
             return load
         if load is not None:
             return replace(load, held=max(load.held, held))
-        # At the end of the last reading: the next one may be of an earlier time than now, by the gateway's
-        # clock or by its age, and the forecast ignores a load that ends before the last.
+        # This load ends with the last reading, not now. The next reading may end earlier than now, by the
+        # gateway's clock or by its age, and the forecast ignores a load that ends before the last one.
         is_current = self._board.age(moment) <= self._settings.stale_seconds
         end = self._board.end if is_current else now
         return Load(end - HELD_SECONDS, end, arrivals=0, work=0, finished=0, in_flight=0, held=held)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from rig.harness import Bar, report, resident_mib
 
 from autoscaler.forecast.fit import RECENT, SEASONAL, Fit
-from autoscaler.forecast.history import MOST
+from autoscaler.forecast.history import MOST_BINS
 from autoscaler.forecast.profile import BIN
 from autoscaler.observation import Capacity, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
@@ -84,8 +84,8 @@ def seasoned(seed: int) -> TargetState:
     noise = random.Random(seed)
     sizer = state.sizer
     assert sizer is not None
-    first = math.floor(START / BIN) - MOST
-    for i in range(MOST):
+    first = math.floor(START / BIN) - MOST_BINS
+    for i in range(MOST_BINS):
         day = math.sin(2 * math.pi * i * BIN / 86_400)
         sizer.history.add(first + i, 3 + day + noise.gauss(0, 0.1))
     lags = RECENT + SEASONAL

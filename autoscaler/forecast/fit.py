@@ -5,8 +5,8 @@ last hour, a day, two days and a week, as far as the history reaches; a regressi
 change in a quarter of an hour; and the strengths of the daily and weekly seasons, by STL. A fit takes about
 0.1 s on one core. The import of statsmodels takes a second and 120 MB, so `fit` imports it.
 
-Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006,
-here without the share that the mean of as many cycles explains of noise.
+Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006.
+The mean of few cycles also explains a share of pure noise, which `strength` subtracts.
 """
 
 import math
@@ -15,25 +15,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.forecast.history import DAY_BINS, MOST
+from autoscaler.forecast.history import DAY_BINS, MOST_BINS
 
 RECENT = tuple(range(1, 13))
 """Lags in bins: an hour."""
 SEASONAL = (DAY_BINS, 2 * DAY_BINS, 7 * DAY_BINS)
 """A day, two days, a week."""
-LEAST = 72
+LEAST_BINS = 72
 """Bins that a fit needs: six hours for 13 coefficients."""
-SPARE = DAY_BINS // 2
-"""Bins beyond the longest lag that its coefficient is estimated from, at least: half a day."""
+LEAST_SEASONAL_BINS = DAY_BINS // 2
+"""Least bins that the coefficient of a seasonal lag is estimated from: half a day beyond the lag."""
 OUTLIER = 5.0
 """Standard deviations, by the median absolute deviation, at which deviations from the usual load are cut:
 flash crowds."""
 LEAST_DEVIATION = 0.05
 """Least deviation of the logarithm: with constant load every change would be an outlier."""
-DAYS = 3
-"""Least days for a usual day, which is their median."""
-CYCLES = 2
-"""Least periods for the strength of a season: the history has two weeks."""
+LEAST_DAYS = 3
+"""Least days of which the median is a usual day."""
+LEAST_CYCLES = 2
+"""Least periods for the strength of a season: the history has no more than two weeks."""
 LEAST_STRENGTH = 0.1
 """Least strength of a season, 0 to 1: the lags of a weaker season are noise in the regression."""
 QUANTILE = 0.95
@@ -50,28 +50,31 @@ MOST_CHANGE = 1.5
 """Largest difference of the logarithms of a forecast and the last bin."""
 MOST_ITERATIONS = 60
 """Most iterations of the quantile regression: about 20 ms."""
-_MAD = 1.4826
-"""Standard deviations in a median absolute deviation, of a normal distribution."""
+_DEVIATIONS_PER_MAD = 1.4826
+"""Ratio of the standard deviation to the median absolute deviation (MAD) of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The coefficients of two regressions, and the strengths of the seasons.
 
-    A level is a logarithm of the load. The autoregression's level is the constant and the sum of coefficients
-    times earlier levels; `upper` is of the upper quantile of a change.
+    A level is the logarithm of the load in one bin. By the autoregression, a level is `constant` plus the sum
+    of `coefficients` times earlier levels; the quantile regression has the coefficients `upper`.
     """
 
     constant: float
     lags: tuple[int, ...]
+    """Bins, in rising order."""
     coefficients: tuple[float, ...]
+    """One for each lag."""
     daily: float = math.nan
     """Strength of the shape of the day, 0 to 1; NaN: the history is too short for it."""
     weekly: float = math.nan
+    """The same of the week."""
     upper: tuple[float, ...] = ()
-    """Coefficients of the upper quantile of the change in `AHEAD` bins, less its mean, because a forecast
-    corrects its bias by its own errors: the constant, the coefficients of `CHANGES`, and with a daily season
-    the coefficient of the same change a day before."""
+    """Coefficients of the upper quantile of the change in `AHEAD` bins: the constant, the coefficients of
+    `CHANGES`, and with a daily season the coefficient of the same change a day before. The constant
+    is without the mean of the regressed quantile, because the mixture corrects the bias of a forecast."""
 
     def state(self) -> dict[str, Any]:
         """Return the fit for JSON."""
@@ -94,7 +97,7 @@ class Fit:
         lags, coefficients = tuple(map(int, state["lags"])), tuple(map(float, state["coefficients"]))
         upper = tuple(map(float, state["upper"]))
         is_whole = len(lags) == len(coefficients) > 0 and list(lags) == sorted(set(lags)) and lags[0] > 0
-        if not is_whole or lags[-1] > MOST or not all(map(math.isfinite, (*coefficients, *upper))):
+        if not is_whole or lags[-1] > MOST_BINS or not all(map(math.isfinite, (*coefficients, *upper))):
             raise ValueError(f"lags {lags} with coefficients {coefficients}")
         if len(upper) not in (0, 1 + len(CHANGES), 2 + len(CHANGES)):
             raise ValueError(f"{len(upper)} coefficients of the upper quantile")
@@ -109,7 +112,7 @@ def fit(history: Sequence[float]) -> Fit | None:
 
     None if the levels do not determine the regressions.
     """
-    if len(history) < LEAST or not all(map(math.isfinite, history)):
+    if len(history) < LEAST_BINS or not all(map(math.isfinite, history)):
         return None
     import numpy as np  # noqa: PLC0415 as statsmodels: with the first fit
     from statsmodels.tools.sm_exceptions import IterationLimitWarning, ModelWarning  # noqa: PLC0415
@@ -122,7 +125,7 @@ def fit(history: Sequence[float]) -> Fit | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelWarning)
         warnings.simplefilter("error", RuntimeWarning)
-        # The loss of an unfinished quantile regression determines its weight.
+        # An inaccurate quantile regression does no harm: its errors reduce its weight in the mixture.
         warnings.simplefilter("ignore", IterationLimitWarning)
         try:
             daily, weekly = strength(levels, DAY_BINS), strength(levels, 7 * DAY_BINS)
@@ -142,17 +145,20 @@ def fit(history: Sequence[float]) -> Fit | None:
 
 
 def _seasonal(count: int, daily: float, weekly: float) -> tuple[int, ...]:
-    """Return the seasonal lags that `count` bins determine, without those of weak seasons."""
+    """Return the seasonal lags that `count` bins determine, without the lags of weak seasons.
+
+    `daily` and `weekly` are strengths; NaN is not weak, as a lag needs a shorter history than its strength.
+    """
     strengths = (daily, daily, weekly)
     return tuple(
         lag
-        for lag, strength in zip(SEASONAL, strengths, strict=True)
-        if count >= lag + SPARE and not strength < LEAST_STRENGTH
+        for lag, season in zip(SEASONAL, strengths, strict=True)
+        if count >= lag + LEAST_SEASONAL_BINS and not season < LEAST_STRENGTH
     )
 
 
 def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
-    """Return the last level and the forecast levels of the bins after it; empty for a history that is too
+    """Return the last level and the forecast levels of the next `STEPS` bins; empty for a history that is too
     short.
     """
     count = len(history)
@@ -170,18 +176,20 @@ def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
 
 
 def rise(fitted: Fit, history: Sequence[float]) -> float:
-    """Return the upper quantile of the change per bin in the next `AHEAD` bins, less its mean; NaN without
-    coefficients, or for a history that is too short.
+    """Return the upper quantile of the change of the level per bin in the next `AHEAD` bins, by `Fit.upper`;
+    NaN without coefficients, or for a history that is too short.
     """
     upper, count = fitted.upper, len(history)
-    if not upper or count <= max(CHANGES[-1], DAY_BINS if len(upper) > 1 + len(CHANGES) else 0):
+    is_daily = len(upper) > 1 + len(CHANGES)
+    longest_span = DAY_BINS if is_daily else CHANGES[-1]
+    if not upper or count <= longest_span:
         return math.nan
     last, change = history[-1], upper[0]
     for span, coefficient in zip(CHANGES, upper[1:], strict=False):
         change += coefficient * (last - history[count - 1 - span])
-    if len(upper) > 1 + len(CHANGES):
-        before = count - 1 - DAY_BINS
-        change += upper[-1] * (history[before + AHEAD] - history[before])
+    if is_daily:
+        day_before = count - 1 - DAY_BINS
+        change += upper[-1] * (history[day_before + AHEAD] - history[day_before])
     return min(max(change, -MOST_CHANGE), MOST_CHANGE) / AHEAD
 
 
@@ -204,7 +212,11 @@ def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
 
 def strength(levels: Any, period: int) -> float:
     """Return the share of the variance about the trend that a season explains, 0 to 1; NaN for fewer than
-    `CYCLES` periods.
+    `LEAST_CYCLES` periods.
+
+    Args:
+        levels: array of the levels, one for each bin, the oldest first.
+        period: bins of the season.
 
     Raises:
         ValueError: from STL.
@@ -212,10 +224,11 @@ def strength(levels: Any, period: int) -> float:
     import numpy as np  # noqa: PLC0415
     from statsmodels.tsa.seasonal import STL  # noqa: PLC0415
 
-    if len(levels) < CYCLES * period:
+    if len(levels) < LEAST_CYCLES * period:
         return math.nan
     jump = max(period // 20, 1)
-    # The seasonal part is nearly the mean of all cycles: a part that changes with each cycle fits any noise.
+    # Loess over 35 cycles (`seasonal`), more than the history has, makes the seasonal part nearly the mean of
+    # all cycles: a part that changes with each cycle fits any noise.
     parts = STL(
         levels,
         period=period,
@@ -229,20 +242,29 @@ def strength(levels: Any, period: int) -> float:
     if detrended_variance <= 0:
         return 0.0
     cycles = len(levels) / period
-    return max(0.0, 1 - float(np.var(parts.resid)) / detrended_variance * cycles / (cycles - 1))
+    unexplained = float(np.var(parts.resid)) / detrended_variance
+    # The mean of n cycles of noise leaves (n - 1) / n of the noise's variance unexplained.
+    return max(0.0, 1 - unexplained * cycles / (cycles - 1))
 
 
 def winsorized(levels: Any) -> Any:
-    """Return the levels with outliers cut. The usual level is the median of the days at that time; with fewer
-    than `DAYS` days, of all levels.
+    """Return the levels with outliers cut, as an array of the same length.
+
+    The usual level of a bin is the median of the levels at its time of day; with fewer than `LEAST_DAYS`
+    days, the median of all levels.
     """
     import numpy as np  # noqa: PLC0415
 
-    days = len(levels) // DAY_BINS
-    usual = np.full(len(levels), np.median(levels))
-    if days >= DAYS:
-        shape = np.median(levels[len(levels) - days * DAY_BINS :].reshape(days, DAY_BINS), axis=0)
-        usual = np.tile(shape, days + 1)[(days + 1) * DAY_BINS - len(levels) :]
+    count = len(levels)
+    days = count // DAY_BINS
+    usual = np.full(count, np.median(levels))
+    if days >= LEAST_DAYS:
+        whole_days = levels[count - days * DAY_BINS :].reshape(days, DAY_BINS)
+        usual_day = np.median(whole_days, axis=0)
+        # The last whole day ends at the last bin; one more day covers the bins before the first whole day.
+        repeated = np.tile(usual_day, days + 1)
+        usual = repeated[len(repeated) - count :]
     residuals = levels - usual
-    deviation = max(_MAD * float(np.median(np.abs(residuals - np.median(residuals)))), LEAST_DEVIATION)
+    absolute_deviation = float(np.median(np.abs(residuals - np.median(residuals))))
+    deviation = max(_DEVIATIONS_PER_MAD * absolute_deviation, LEAST_DEVIATION)
     return usual + np.clip(residuals, -OUTLIER * deviation, OUTLIER * deviation)

@@ -17,16 +17,16 @@ from autoscaler.forecast.histogram import DecayedHistogram
 from autoscaler.forecast.history import History
 from autoscaler.forecast.horizon import MOST_RISK, Horizon
 from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
-from autoscaler.forecast.recent import KEPT, STEADY_LIMIT, TREND_LIMIT, TRENDS
+from autoscaler.forecast.recent import KEPT, STEADY_LIMIT, TREND_LIMIT, TRENDS, SteadyRise, Trend
 
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
-"""Seconds. Quantiles are interpolated between the horizons, so a change of the learned start-up time changes
-nothing else."""
+"""Seconds. Errors are learned at these fixed horizons, and quantiles are interpolated between them, so that
+learned errors stay valid when the start-up time changes."""
 WAIT = 2.0
 """Least seconds that work may wait: replicas of rate r serve r x (T + 2 s) of the work that arrives in any T
 seconds in time."""
 BEGIN = 120.0
-"""Seconds of readings before errors are learned: averages begin with the first reading."""
+"""Seconds of readings before errors are learned: until then the averages depend on few readings."""
 SLOW = 90.0
 """Seconds of the slow average, which the noise of a reading does not move."""
 HOUR = 3600.0
@@ -41,36 +41,46 @@ SEEN_STRIDE = 10.0
 SEEN_SHARE = 0.2
 """Share of the risk that bounds the upper quantile: the bound is the load that was exceeded this rarely,
 unless the current load is as high or rises."""
+SEEN_PRIOR = 1e-3
+"""Weight of the distribution's prior, in loads: next to nothing, as the first load is a better guess."""
+LEAST_WEIGHT = 0.1
 MOST_WEIGHT = 2.0
-"""Most weight of an error at more than the usual load, which affects more requests; one event must not
-dominate the errors."""
+"""Bounds of the weight of an error, which is the ratio of the load to the usual load, because an error at a
+higher load affects more requests. One event must not dominate the errors."""
 NAMES = ("last", "average", "drift", "daily", "daily-1h", "daily+1h", "weekly", "usual", "fitted", "quantile")
-"""New forecasts are appended, because stored states refer to forecasts by position."""
+"""The forecasts that each horizon mixes; `_points` computes them. New forecasts are appended, because stored
+states refer to forecasts by position."""
 REGRESSED = 0.1
 """Weight of a regression relative to forecasts of the same loss: a regression without additional information
 reduces the weight of accurate forecasts."""
 PRIORS = (1.0,) * (len(NAMES) - 2) + (REGRESSED,) * 2
+"""Weight of each of `NAMES`; the last two are the regressions."""
 FLOOR = 0.25
 """Share of a replica's capacity: changes of a load below it need no replica."""
 SET_BACK = 60.0
-"""Most seconds by which an ignored reading is older than the last reading; an older reading means that the
-clock was set back."""
+"""Seconds: a reading that ends at most this long before the last one is ignored as late, and an earlier end
+means that the clock was set back."""
 LONGEST_GAP = 3600.0
 """Seconds without readings after which the averages start again."""
 
 
 class _Now(NamedTuple):
-    """One time, and the logarithms of the load at it, which the forecasts at all horizons share."""
+    """One time, and estimates of the logarithm of the load at that time, which the forecasts at all horizons
+    share.
+    """
 
     time: float = -math.inf
     """Local seconds."""
     last: float = math.nan
+    """By `Forecaster.last`."""
     slow: float = math.nan
+    """By the average over `SLOW` seconds."""
     daily: float = math.nan
     """By the daily shape."""
     daily_before: float = math.nan
     """By the daily shape `SHIFT` before."""
     daily_after: float = math.nan
+    """By the daily shape `SHIFT` after."""
     weekly: float = math.nan
     """By the weekly shape."""
 
@@ -80,8 +90,8 @@ class Forecaster:
 
     Args:
         unit: load per second at which a difference matters: one replica's capacity.
-        share: the upper quantile, 0 to 1.
-        zone: time zone of the daily and weekly shapes.
+        share: the upper quantile, 0 to 1: one minus the configured risk.
+        zone: time zone of the daily and weekly shapes; None: UTC.
     """
 
     def __init__(self, unit: float, share: float, zone: ZoneInfo | None = None) -> None:
@@ -89,40 +99,52 @@ class Forecaster:
         """Seconds that work may wait."""
         self._unit = max(unit, 1e-9)
         self._floor = max(FLOOR * unit, 1e-9)
-        self._seen = DecayedHistogram(SEEN_MEMORY / SEEN_STRIDE, 1e-3)
-        """Distribution of the logarithms of all loads, in capacities of a replica."""
-        self._seen_until = -math.inf
-        self._share, self._risk_factor = share, 1.0
+        self._seen = DecayedHistogram(SEEN_MEMORY / SEEN_STRIDE, SEEN_PRIOR)
+        """Distribution of the logarithms of all loads, in units of `unit`."""
+        self._next_seen = -math.inf
+        """Unix seconds from which the next load is added to the distribution."""
+        self._share = share
+        self._risk_factor = 1.0
+        """Ratio of the effective to the configured risk."""
         self._zone = zone
         self._offset, self._offset_until = 0.0, -math.inf
+        """Seconds of the zone's offset from UTC, and the Unix seconds until which the offset is known."""
         self._horizons = [Horizon(seconds, NAMES, share, PRIORS) for seconds in HORIZONS]
         self._daily, self._weekly = Profile(DAY), Profile(WEEK)
         self._end = -math.inf
+        """Unix seconds of the end of the last reading."""
         self._amounts: deque[float] = deque()
+        """Load of each reading of the last `KEPT` seconds, the oldest first."""
         self._seconds: deque[float] = deque()
-        """Amount and seconds of each reading within `KEPT`."""
-        self._covered = self._known = 0.0
-        """Seconds of readings since the averages began."""
-        self._last = self._slow = math.nan
-        self._minute = self._slope = self._rise = self._rise_limit = 0.0
-        """Load of the last minute, and the change of its logarithm per second."""
+        """Seconds of each of these readings."""
+        self._covered = 0.0
+        """Sum of `_seconds`."""
+        self._known = 0.0
+        """Seconds of all readings since the averages began."""
+        self._last = math.nan
+        """Load per second by `recent.serving_rate`."""
+        self._slow = math.nan
+        """Mean load per second of the last `SLOW` seconds."""
+        self._trend = Trend(0.0, 0.0)
+        self._steady = SteadyRise(0.0, 0.0)
         self._usual = math.nan
-        """Mean load of the last days."""
+        """Mean load per second of the last days."""
         self._hourly = 0.0
-        """Mean load of the last hour."""
+        """Mean load per second of the last hour."""
         self._bin, self._bin_amount, self._bin_seconds = -1, 0.0, 0.0
+        """The current bin: Unix seconds divided by `BIN`, and its load and seconds of readings so far."""
         self.history = History()
         """By local time: a repeated hour counts once, and a skipped hour repeats the day before."""
         self._fit: Fit | None = None
         self._path: tuple[float, tuple[float, ...]] = (0.0, ())
-        """Local seconds of the middle of the last bin, and the levels by regression from there on, one for
-        each bin."""
+        """Local seconds of the middle of the last bin, and the levels by regression from that bin on, one for
+        each bin; a level is a logarithm of the load plus the floor."""
         self._rise_quantile = math.nan
-        """Upper quantile, by regression, of the change of the logarithm per bin."""
+        """Upper quantile, by regression, of the change of the level per bin."""
         self._now = _Now()
         """At the last reading."""
         self._known_points: dict[float, tuple[float, ...]] = {}
-        """Results of `_points` since the last change, by horizon: the band needs those of the errors."""
+        """Results of `_points` for the last reading, by horizon: `observe` and `band` use the same points."""
 
     @property
     def last(self) -> float:
@@ -149,7 +171,7 @@ class Forecaster:
         if end <= self._end:
             for horizon in self._horizons:
                 horizon.start_again()
-            self._seen_until = -math.inf
+            self._next_seen = -math.inf
         if end - self._end > LONGEST_GAP:
             self._slow, self._known = math.nan, 0.0
             self._amounts.clear()
@@ -159,38 +181,38 @@ class Forecaster:
         self._end = end
         self._smooth(seconds, amount)
         self._fill_bins(end, seconds, amount)
-        self._look()
+        self._estimate_now()
         if self._known < BEGIN:
             return
-        level = self._now.last
         weight = 1.0
         if self._usual > 0:
-            weight = min(max(self._last / self._usual, 0.1), MOST_WEIGHT)
-        if end >= self._seen_until:
-            self._seen_until = end + SEEN_STRIDE
+            weight = min(max(self._last / self._usual, LEAST_WEIGHT), MOST_WEIGHT)
+        if end >= self._next_seen:
+            self._next_seen = end + SEEN_STRIDE
             self._seen.add(math.log(max(self._last, 1e-9) / self._unit), weight)
         for horizon in self._horizons:
+            # A horizon remembers forecasts once in a stride, and needs no points in between.
             points = self._points(horizon.seconds) if horizon.is_due(end) else ()
-            horizon.advance(end, level, points, weight)
+            horizon.advance(end, self._now.last, points, weight)
 
     def band(self, horizon: float) -> Band:
         """Return the forecast of the load `horizon` seconds after the last reading."""
-        low, high, inside = _between(horizon)
-        first, second = self._horizons[low], self._horizons[high]
-        values = first.forecast(self._points(first.seconds))
-        if high != low:
-            others = second.forecast(self._points(second.seconds))
-            pairs = zip(values, others, strict=True)
-            values = tuple(a + inside * (b - a) for a, b in pairs)  # type: ignore[assignment]
+        shorter, longer, inside = _between(horizon)
+        first, second = self._horizons[shorter], self._horizons[longer]
+        low, middle, high = first.forecast(self._points(first.seconds))
+        if longer != shorter:
+            second_low, second_middle, second_high = second.forecast(self._points(second.seconds))
+            low += inside * (second_low - low)
+            middle += inside * (second_middle - middle)
+            high += inside * (second_high - high)
         seen_risk = min(SEEN_SHARE * (1 - self._share) * self._risk_factor, MOST_RISK)
         highest = max(
             math.exp(self._seen.quantile(1 - seen_risk)) * self._unit, self.last * math.exp(TREND_LIMIT)
         )
-        upper_level = min(values[2], math.log(highest + self._floor))
-        # A ramp that began now is in no error yet.
-        upper_level = max(upper_level, values[1], self._drift(horizon))
+        # The learned errors do not include a ramp that has only begun, so the drift is a lower bound.
+        upper_level = max(min(high, math.log(highest + self._floor)), middle, self._drift(horizon))
         lower, median, upper = (
-            max(math.exp(value) - self._floor, 0.0) for value in (values[0], values[1], upper_level)
+            max(math.exp(level) - self._floor, 0.0) for level in (low, middle, upper_level)
         )
         return Band(horizon, lower, median, upper)
 
@@ -198,20 +220,21 @@ class Forecaster:
         """Return any quantile of the expected load `horizon` seconds after the last reading, independent of
         the risk.
         """
-        low, high, inside = _between(horizon)
+        shorter, longer, inside = _between(horizon)
         first, second = (
             each.quantile(self._points(each.seconds), share)
-            for each in (self._horizons[low], self._horizons[high])
+            for each in (self._horizons[shorter], self._horizons[longer])
         )
         return max(math.exp(first + inside * (second - first)) - self._floor, 0.0)
 
     def extrapolated(self, horizon: float) -> float:
         """Return the load `horizon` seconds after the last reading by its steady rise; 0 without one."""
-        if self._rise_limit < STEADY_LIMIT:
+        if self._steady.limit < STEADY_LIMIT:
             return 0.0
-        return min(
-            self._minute + self._rise * (horizon + TRENDS[0] / 2), self._minute * math.exp(STEADY_LIMIT)
-        )
+        load = self._trend.load
+        # The load is that of the middle of the first span of `TRENDS`.
+        risen = load + self._steady.rise * (horizon + TRENDS[0] / 2)
+        return min(risen, load * math.exp(STEADY_LIMIT))
 
     def weights(self, horizon: float) -> dict[str, float]:
         """Return the share of each forecast in the mixture near a horizon."""
@@ -223,6 +246,7 @@ class Forecaster:
             self.observe(end, seconds, amount)
 
     def _smooth(self, seconds: float, amount: float) -> None:
+        """Update the recent loads and the averages by `amount` of load in `seconds`."""
         amounts, lengths = self._amounts, self._seconds
         amounts.append(amount)
         lengths.append(seconds)
@@ -232,20 +256,23 @@ class Forecaster:
             amounts.popleft()
         totals, spans = recent.sums(amounts), recent.sums(lengths)
         self._last = recent.serving_rate(totals, spans, self.wait)
-        self._minute, self._slope = recent.trend(totals, spans, self._floor)
-        self._rise, self._rise_limit = recent.steady_rise(amounts, lengths)
+        self._trend = recent.trend(totals, spans, self._floor)
+        self._steady = recent.steady_rise(amounts, lengths)
         if math.isnan(self._slow):
             self._slow = self._last
             return
-        before = self._slow
         rate = amount / seconds
         self._hourly += (1 - math.exp(-seconds / HOUR)) * (rate - self._hourly)
-        self._slow += (1 - math.exp(-seconds / SLOW)) * (rate - before)
+        self._slow += (1 - math.exp(-seconds / SLOW)) * (rate - self._slow)
         if math.isnan(self._usual):
             self._usual = rate
         self._usual += (1 - math.exp(-seconds / (2 * DAY))) * (rate - self._usual)
 
     def _fill_bins(self, end: float, seconds: float, amount: float) -> None:
+        """Add a reading to the bin of its middle, and learn from the previous bin once it is over.
+
+        A bin with readings of less than half of its time is not learned from.
+        """
         index = int((end - seconds / 2) // BIN)
         if index != self._bin:
             if self._bin_seconds > 0.5 * BIN:
@@ -273,22 +300,27 @@ class Forecaster:
             self._path = ((self.history.end - 0.5) * BIN, path(self._fit, levels))
             self._rise_quantile = rise(self._fit, levels)
 
-    def _look(self) -> None:
-        """Compute what the forecasts at all horizons have in common."""
+    def _estimate_now(self) -> None:
+        """Compute the estimates that the forecasts at all horizons share."""
         now, daily = self._local(self._end), self._daily.at
         self._known_points.clear()
         self._now = _Now(
-            now,
-            math.log(self._last + self._floor),
-            math.log(self._slow + self._floor),
-            daily(now),
-            daily(now - SHIFT),
-            daily(now + SHIFT),
-            self._weekly.at(now),
+            time=now,
+            last=math.log(self._last + self._floor),
+            slow=math.log(self._slow + self._floor),
+            daily=daily(now),
+            daily_before=daily(now - SHIFT),
+            daily_after=daily(now + SHIFT),
+            weekly=self._weekly.at(now),
         )
 
     def _points(self, ahead: float) -> tuple[float, ...]:
-        """Return each forecast of the logarithm of the load, in the order of `NAMES`."""
+        """Return each forecast of the logarithm of the load `ahead` seconds after the last reading, in the
+        order of `NAMES`; NaN for a forecast without a value.
+
+        The forecasts `daily`, `daily-1h`, `daily+1h` and `weekly` add the change of a shape to the slow
+        average.
+        """
         if ahead in self._known_points:
             return self._known_points[ahead]
         now, slow, daily = self._now, self._now.slow, self._daily.at
@@ -310,16 +342,21 @@ class Forecaster:
         return points
 
     def _drift(self, ahead: float) -> float:
-        """Return the logarithm of the load by its trend."""
-        floor, minute, seconds = self._floor, self._minute, ahead + TRENDS[0] / 2
-        trend = min(max(self._slope * seconds, -TREND_LIMIT), TREND_LIMIT)
-        if self._rise > 0:
-            steady = math.log((minute + self._rise * seconds + floor) / (minute + floor))
-            trend = max(trend, min(steady, self._rise_limit))
-        return math.log(minute + floor) + trend
+        """Return the logarithm of the load `ahead` seconds after the last reading, by its trend or by its
+        steady rise, whichever is higher.
+        """
+        floor, load, rise = self._floor, self._trend.load, self._steady.rise
+        seconds = ahead + TRENDS[0] / 2  # from the middle of the span of `load`
+        change = min(max(self._trend.slope * seconds, -TREND_LIMIT), TREND_LIMIT)
+        if rise > 0:
+            steady_change = math.log((load + rise * seconds + floor) / (load + floor))
+            change = max(change, min(steady_change, self._steady.limit))
+        return math.log(load + floor) + change
 
     def _fitted(self, slow: float, now: float, ahead: float) -> float:
-        """Return the forecast by autoregression, from `now` in local seconds; NaN beyond its last bin."""
+        """Return the forecast by autoregression `ahead` seconds after `now` (local seconds): the slow average
+        plus the forecast change; NaN beyond the last bin of the forecast.
+        """
         start, levels = self._path
         here = (now - start) / BIN
         target = here + ahead / BIN
@@ -328,7 +365,7 @@ class Forecaster:
         return slow + _at(levels, target) - _at(levels, here)
 
     def _local(self, time: float) -> float:
-        """Return local seconds, in which 00:00 is a multiple of a day."""
+        """Return Unix seconds `time` as local seconds, in which 00:00 is a multiple of a day."""
         if self._zone is None:
             return time
         if time >= self._offset_until or time < self._offset_until - BIN:
@@ -352,13 +389,13 @@ class Forecaster:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore a result of `state`."""
+        """Restore a result of `state`; its `end` is ignored."""
         self._usual = math.nan if state["usual"] is None else float(state["usual"])
         self._seen.restore(state["seen"])
         self._daily.restore(**state["daily"])
         self._weekly.restore(**state["weekly"])
         if self._end > -math.inf:
-            self._look()
+            self._estimate_now()
         if len(state["horizons"]) == len(self._horizons):
             for horizon, saved in zip(self._horizons, state["horizons"], strict=True):
                 horizon.restore(saved)
@@ -368,13 +405,14 @@ class Forecaster:
 
 
 def _at(levels: tuple[float, ...], place: float) -> float:
+    """Return the level at a fractional index, by linear interpolation."""
     low = math.floor(place)
     return levels[low] + (place - low) * (levels[low + 1] - levels[low])
 
 
 def _between(horizon: float) -> tuple[int, int, float]:
-    """Return the indices of the horizons next to `horizon`, and its logarithmic position between them, 0 to
-    1.
+    """Return the indices of the next shorter and the next longer of `HORIZONS`, and the logarithmic position
+    of `horizon` between these two, 0 to 1. Beyond the shortest or the longest, both indices are the same.
     """
     if horizon <= HORIZONS[0]:
         return 0, 0, 0.0

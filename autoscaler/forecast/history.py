@@ -9,8 +9,8 @@ from typing import Any
 from autoscaler.forecast.profile import BIN, DAY
 
 DAY_BINS = round(DAY / BIN)
-MOST = 14 * DAY_BINS
-"""Most bins: 16 KB, in which each bin of the last week has a bin a week before."""
+MOST_BINS = 14 * DAY_BINS
+"""Two weeks (16 KB), so that each bin of the last week has a bin a week before."""
 _WIRE = "little"
 
 
@@ -38,15 +38,15 @@ class History:
         missing = index - self.end if levels else 0
         if missing < 0 and -missing < DAY_BINS:
             return
-        if missing < 0 or missing >= MOST - 1:
+        if missing < 0 or missing >= MOST_BINS - 1:
             del levels[:]
             missing = 0
         for _ in range(missing):
             levels.append(levels[-DAY_BINS] if len(levels) >= DAY_BINS else levels[-1])
         levels.append(level)
         self.end = index + 1
-        if len(levels) > MOST:
-            del levels[: len(levels) - MOST]
+        if len(levels) > MOST_BINS:
+            del levels[: len(levels) - MOST_BINS]
 
     def state(self) -> dict[str, Any]:
         """Return the history for JSON: 32-bit little-endian numbers in base64."""
@@ -61,7 +61,7 @@ class History:
             raw = base64.b64decode(levels, validate=True)
         except ValueError:
             return
-        if len(raw) % 4 or len(raw) > 4 * MOST:
+        if len(raw) % 4 or len(raw) > 4 * MOST_BINS:
             return
         numbers = array("f", raw)
         if sys.byteorder != _WIRE:

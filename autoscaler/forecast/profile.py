@@ -5,8 +5,8 @@ from array import array
 from collections.abc import Sequence
 
 BIN = 300.0
-"""Seconds of a bin: 288 a day, the resolution at which the daily shapes of traces of a day to three months
-are smooth."""
+"""Seconds of a bin: 288 bins a day. At this resolution the daily shapes of the measured traces, of one day to
+three months, are smooth."""
 DAY = 86_400.0
 WEEK = 7 * DAY
 GAIN = 0.35

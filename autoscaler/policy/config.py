@@ -50,7 +50,7 @@ class Pace:
     percent_per_minute: int | None = None
     """Percent of the replicas; with both limits the larger change is allowed."""
     stabilization: float | None = None
-    """Seconds for which every decision must have needed at least this change."""
+    """Seconds throughout which a change must have been needed; of different changes the smallest counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class PolicyConfig:
     zone: ZoneInfo | None = None
     """Time zone of the daily and weekly shapes; None: UTC."""
     risk: float = DEFAULTS.risk
-    """Percent, above 0 and at most 50."""
+    """Accepted percent of requests that wait too long, above 0 and at most 50."""
     capacity: Capacity | None = None
     """Capacity of one replica by a CapacityProfile; not part of the spec."""
 

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 _MONTHS = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
@@ -24,12 +25,19 @@ _ITEM = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]+))?")
 
 @dataclass(frozen=True, slots=True)
 class _Field:
+    """One of the five fields: its name in messages, its bounds, and its names of values, such as `mon`."""
+
     name: str
     least: int
     most: int
     names: tuple[tuple[str, int], ...] = ()
 
     def values(self, text: str) -> frozenset[int]:
+        """Return the values that the text of the field selects.
+
+        Raises:
+            ValueError: the text is malformed, or a value is out of bounds.
+        """
         values: set[int] = set()
         for item in text.split(","):
             match = _ITEM.fullmatch(item)
@@ -37,7 +45,12 @@ class _Field:
                 raise ValueError(f"{item!r} is no {self.name}")
             first, last, step = match.groups()
             start = self.least if first == "*" else self._number(first)
-            stop = self._number(last) if last else self.most if first == "*" or step else start
+            if last:
+                stop = self._number(last)
+            elif first == "*" or step:  # 5/20 is 5-59/20
+                stop = self.most
+            else:
+                stop = start
             if (first == "*" and last) or stop < start:
                 raise ValueError(f"{item!r} is no range of {self.name}s")
             if step is not None and int(step) == 0:
@@ -77,6 +90,7 @@ class Cron:
     either_day: bool
     """Day of month and day of week are both restricted, and either of them suffices."""
     every_hour: bool
+    """The hour is `*` or `*/n`: the expression selects minutes of the clock."""
 
     @classmethod
     def parse(cls, text: str) -> "Cron":
@@ -98,31 +112,35 @@ class Cron:
             raise ValueError("no such day of such a month ever comes")
         return cls(
             text,
-            tuple(hour * 60 + minute for hour in sorted(hours) for minute in sorted(minutes)),
-            days,
-            months,
-            frozenset(day % 7 for day in weekdays),
-            not any_weekday and not fields[2].startswith("*"),
-            fields[1].startswith("*"),
+            minutes=tuple(hour * 60 + minute for hour in sorted(hours) for minute in sorted(minutes)),
+            days=days,
+            months=months,
+            weekdays=frozenset(day % 7 for day in weekdays),  # 7 is Sunday too
+            either_day=not any_weekday and not fields[2].startswith("*"),
+            every_hour=fields[1].startswith("*"),
         )
 
     def latest(self, zone: ZoneInfo, now: float) -> float | None:
         """Return the last occurrence at or before `now`, in Unix seconds; None: none in eight years."""
-        moments = [self._latest(zone, now, fold) for fold in ((0, 1) if self.every_hour else (0,))]
+        # The two times of a repeated time of day differ in `fold`; the second one counts with the hour `*`.
+        folds = (0, 1) if self.every_hour else (0,)
+        moments = [self._latest(zone, now, fold) for fold in folds]
         return max((moment for moment in moments if moment is not None), default=None)
 
     def _latest(self, zone: ZoneInfo, now: float, fold: int) -> float | None:
+        """Return `latest` with the first (fold 0) or the second (fold 1) time of repeated times of day."""
         # From the next day on, because the clock may have been set back over midnight.
         newest = dt.datetime.fromtimestamp(now, zone).date() + dt.timedelta(days=1)
         for day in self._days_back(newest):
-            count = bisect_right(self.minutes, now, key=lambda minute: _moment(day, minute, zone, fold)[0])
+            count = bisect_right(self.minutes, now, key=lambda minute: _moment(day, minute, zone, fold).time)
             for minute in reversed(self.minutes[:count]):
-                moment, is_skipped = _moment(day, minute, zone, fold)
-                if not (is_skipped and self.every_hour):
-                    return moment
+                moment = _moment(day, minute, zone, fold)
+                if not (moment.is_skipped and self.every_hour):
+                    return moment.time
         return None
 
     def _days_back(self, newest: dt.date) -> Iterator[dt.date]:
+        """Yield the days of the expression from `newest` back, over `_YEARS`."""
         day = newest
         oldest = day - dt.timedelta(days=_YEARS * 366)
         while day > oldest:
@@ -137,21 +155,31 @@ class Cron:
         return any(parts) if self.either_day else all(parts)
 
 
-def _moment(day: dt.date, minute: int, zone: ZoneInfo, fold: int) -> tuple[float, bool]:
-    """Return the time of a minute of a local day, in Unix seconds, and whether the clock skips it.
+class _Moment(NamedTuple):
+    """The time of a minute of a local day."""
 
-    A later minute never has an earlier time. With fold 1, a repeated minute has its second time.
+    time: float
+    """Unix seconds; of a skipped minute, when the clock skips it."""
+    is_skipped: bool
+
+
+def _moment(day: dt.date, minute: int, zone: ZoneInfo, fold: int) -> _Moment:
+    """Return the time of a minute of a local day.
+
+    With fold 1, a repeated minute has its second time. A later minute never has an earlier time, as the
+    bisection in `Cron._latest` needs.
     """
     wall = dt.datetime.combine(day, dt.time(minute // 60, minute % 60, fold=fold))
     moment = wall.replace(tzinfo=zone).timestamp()
     if dt.datetime.fromtimestamp(moment, zone).replace(tzinfo=None) == wall:
-        return moment, False
+        return _Moment(moment, is_skipped=False)
+    # The two folds of a skipped minute are times on both sides of the change.
     before, after = sorted(wall.replace(tzinfo=zone, fold=side).timestamp() for side in (0, 1))
-    return _change(zone, int(before), int(after)), True
+    return _Moment(_change(zone, int(before), int(after)), is_skipped=True)
 
 
 def _change(zone: ZoneInfo, before: int, after: int) -> float:
-    """Return the second from which on the zone has the offset of `after`."""
+    """Return the time of the change of the zone's offset between two times, all in Unix seconds."""
     old = dt.datetime.fromtimestamp(before, zone).utcoffset()
     while after - before > 1:
         middle = (before + after) // 2

@@ -9,7 +9,7 @@ moves the capacity, and only while the number of ready replicas stays the same.
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoscaler.decision import MetricNeed
 from autoscaler.observation import Capacity, Load, Percentile, Replicas
@@ -25,13 +25,13 @@ STRIDE = 15.0
 ROOM = 0.25
 """Most share by which the capacity exceeds the highest load that met the target, while no load broke it."""
 EASY = 0.7
-"""Share of the target: a percentile below it leaves room for a higher load; a higher percentile does not."""
+"""Share of the target below which a percentile leaves room for a higher load."""
 BETWEEN = 0.5
 """Position of the capacity between the highest load that met the target and the lowest load that broke it."""
 CAUTION = 0.9
-"""Most ratio of the capacity to the lowest load that broke the target."""
+"""Largest ratio of the capacity to the lowest load that broke the target."""
 BREAK_GAIN = 0.5
-"""Weight of one reading that broke the target at a lower load than all before; bursts break it too."""
+"""Weight of one reading in the lowest load that broke the target: a burst may break it by chance."""
 FADE = 900.0
 """Seconds after which the lowest load that broke the target counts as e times higher, while percentiles are
 near 0: the outage of a dependency is forgotten within the hour."""
@@ -48,6 +48,15 @@ TOLERANCE = 0.1
 """Share of a replica by which load may exceed a whole number of replicas without adding one."""
 
 
+class _Broken(NamedTuple):
+    """A reading that broke the target."""
+
+    load: float
+    """Work per second of one replica."""
+    seconds: float
+    """The percentile."""
+
+
 class LatencyTarget:
     """One metric of the type Latency."""
 
@@ -55,19 +64,24 @@ class LatencyTarget:
         """Args: prior: work per second of one replica by a CapacityProfile; None: not measured."""
         self.metric = metric
         self.target_value = metric.target_value or math.inf
+        """Seconds."""
         self._prior = prior
-        self._met = self._room = 0.0
-        """The highest load per replica that met the target, and the share of `ROOM` that it left."""
+        self._met = 0.0
+        """The highest load per replica that met the target; 0 before any."""
+        self._room = 0.0
+        """Share of `ROOM` that the percentile left at `_met`, 0 to 1."""
         self._broke = math.inf
-        """The lowest load per replica that broke the target."""
-        self._slow: tuple[float, float] | None = None
-        """Load per replica and percentile of the first reading that broke the target since it was met."""
-        self._slower: tuple[float, float] | None = None
-        """Load per replica and percentile of readings that broke the target at less load."""
-        self._futile = False
-        """Whether more replicas would not reduce latency."""
+        """The lowest load per replica that broke the target; infinite before any."""
+        self._at_high_load: _Broken | None = None
+        self._at_low_load: _Broken | None = None
+        """Since the target was met last, a reading that broke it at a high load, and the mean of readings
+        that broke it at no more than `LESS` of that load. The two show whether less load reduces latency."""
+        self._is_futile = False
+        """Whether more replicas would not reduce latency enough."""
         self._learned = -math.inf
+        """Unix seconds of the last learned percentile."""
         self._last: Percentile | None = None
+        """The current percentile; None: not measured."""
 
     @property
     def capacity(self) -> float | None:
@@ -87,7 +101,7 @@ class LatencyTarget:
 
         Args:
             load: work per second of one replica over the same window, with constant ready replicas.
-            in_flight: requests of one replica over the same window.
+            in_flight: mean requests in flight of one replica over the same window.
             now: Unix seconds.
         """
         seconds = self._last.seconds if self._last is not None else None
@@ -103,52 +117,60 @@ class LatencyTarget:
             self._take_broken(load, seconds, in_flight)
 
     def _take_met(self, load: float, seconds: float, passed: float) -> None:
-        self._slow, self._slower, self._futile = None, None, False
+        """Learn from a percentile within the target, `passed` seconds after the last one."""
+        self._at_high_load, self._at_low_load, self._is_futile = None, None, False
         room = max(1 - seconds / (EASY * self.target_value), 0.0)
         self._broke *= math.exp(passed * room / FADE)
         if load >= self._met:
             self._met, self._room = load, room
-        if load > self._broke:
+        if load > self._broke:  # a higher load meets the target: the estimate was too low
             self._broke += BREAK_GAIN * (load * (1 + ROOM) - self._broke)
 
     def _take_broken(self, load: float, seconds: float, in_flight: float) -> None:
+        """Learn from a percentile beyond the target."""
         if in_flight <= FEW:
-            self._futile = True
+            self._is_futile = True
             return
-        if self._slow is None or load > self._slow[0]:
-            self._slow, self._slower = (load, seconds), None
-        elif load <= LESS * self._slow[0] and seconds < LONGEST:
-            if self._slower is None or load <= LESS * self._slower[0]:
-                self._slow, self._slower = self._slower or self._slow, (load, seconds)
+        high, low = self._at_high_load, self._at_low_load
+        if high is None or load > high.load:
+            self._at_high_load, self._at_low_load = _Broken(load, seconds), None
+        elif load <= LESS * high.load and seconds < LONGEST:
+            if low is None or load <= LESS * low.load:
+                # Much less load again: the earlier low load becomes the high one.
+                self._at_high_load, self._at_low_load = low or high, _Broken(load, seconds)
             else:
-                before = self._slower
-                self._slower = (
-                    before[0] + SMOOTH * (load - before[0]),
-                    before[1] + SMOOTH * (seconds - before[1]),
+                self._at_low_load = _Broken(
+                    low.load + SMOOTH * (load - low.load),
+                    low.seconds + SMOOTH * (seconds - low.seconds),
                 )
-        self._futile = self._unloaded > self.target_value
-        if not self._futile and load < self._broke:
+        self._is_futile = self._unloaded > self.target_value
+        if not self._is_futile and load < self._broke:
             self._broke = load if math.isinf(self._broke) else self._broke + BREAK_GAIN * (load - self._broke)
 
     @property
     def _unloaded(self) -> float:
-        """Return a lower bound of the percentile without load, by two readings; 0 without them.
+        """Return a lower bound, in seconds, of the percentile without load; 0 without readings at two loads.
 
         Latency is a convex function of load, so at no load it is above the line through two of its points.
         """
-        if self._slow is None or self._slower is None:
+        high, low = self._at_high_load, self._at_low_load
+        if high is None or low is None or high.load <= low.load:
             return 0.0
-        (high, slow), (low, less_slow) = self._slow, self._slower
-        return less_slow - max(slow - less_slow, 0.0) / (high - low) * low if high > low else 0.0
+        slope = max(high.seconds - low.seconds, 0.0) / (high.load - low.load)
+        return low.seconds - slope * low.load
 
     def see(self, percentile: Percentile | None) -> None:
-        """Remember the current percentile; None for an absent or invalid number of seconds."""
+        """Take the current percentile; an invalid number of seconds counts as not measured."""
         seconds = percentile.seconds if percentile is not None else None
         is_valid = seconds is None or 0 <= seconds < math.inf
         self._last = percentile if is_valid else None
 
     def metric_need(self, rate: float, replicas: Replicas) -> MetricNeed:
-        """Return the replicas that meet the target at `rate` (work per second); None holds the count."""
+        """Return the replicas that meet the target at `rate` (work per second).
+
+        `needed` is None, which holds the count, where more replicas would not help or no capacity is known.
+        Without a percentile the need only counts if it is above the current count.
+        """
         name, percentile, capacity = self.metric.name, self._last, self.capacity
         count = 0
         if capacity is not None:
@@ -160,7 +182,7 @@ class LatencyTarget:
             return MetricNeed(name, count, "too few answers to tell")
         share = f"{self.metric.percentile:g} % of the answers"
         message = f"{share} take at most {value:.3g} s, {self.target_value:g} s wanted"
-        if self._futile:
+        if self._is_futile:
             return MetricNeed(
                 name, None, f"{message}: more replicas do not make them faster, and the count is held", value
             )
@@ -191,7 +213,9 @@ class LatencyTargets:
         prior = capacity.rate if capacity is not None else None
         self.targets = [LatencyTarget(metric, prior) for metric in metrics if metric.type == "Latency"]
         self._loads: deque[Load] = deque()
+        """Readings of the last `WINDOW` seconds, the oldest first."""
         self._ready, self._since = 0, math.inf
+        """Ready replicas, and the Unix seconds since which their number is the same."""
 
     def take(self, load: Load, ready: int) -> None:
         """Observe a reading of the load while `ready` replicas served."""
@@ -218,10 +242,10 @@ class LatencyTargets:
             return
         # While a backlog drains, replicas serve more work than arrives, and that work determines latency.
         served = finished * work / arrivals if arrivals > 0 else finished
-        each = max(work, served) / seconds / self._ready
+        load_per_replica = max(work, served) / seconds / self._ready
         in_flight = sum(load.in_flight * load.seconds for load in self._loads) / seconds / self._ready
         for target in self.targets:
-            target.learn(each, in_flight, now)
+            target.learn(load_per_replica, in_flight, now)
 
     def metric_needs(self, rate: float, replicas: Replicas) -> list[MetricNeed]:
         """Return the needs of the targets at `rate` (work per second)."""

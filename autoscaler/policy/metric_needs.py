@@ -1,4 +1,7 @@
-"""The need of each metric of a spec, in replicas: the highest need of several metrics counts. Pure."""
+"""The need of each metric of a spec, in replicas: the highest need of several metrics counts. Pure.
+
+Gateways count work in requests, so work per second and requests per second are the same here.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +20,6 @@ MOST_GROWTH = 2.0
 replicas are ready, however many are starting."""
 LEARNED = frozenset({"Latency", "TokensPerSecond"})
 """Types whose need depends on a learned property of one replica."""
-
 BY_CAPACITY = frozenset({"QPS", "Concurrency"})
 """Types that are sized by the capacity of a replica when they have no target."""
 
@@ -32,7 +34,7 @@ class MetricSizer:
 
     @property
     def are_sufficient(self) -> bool:
-        """Whether the metrics suffice; otherwise the capacity of a replica sizes the target too."""
+        """Whether the metrics alone size the target; otherwise the capacity of a replica sizes it too."""
         return all(m.target_value is not None and m.type != "Latency" for m in self._metrics)
 
     def learn(self, observation: Observation) -> None:
@@ -56,7 +58,13 @@ class MetricSizer:
         ]
 
     def by_capacity(self, needed: int, message: str, rate: float) -> list[MetricNeed]:
-        """Return the needs of the metrics that are sized by capacity; without any metric, of QPS."""
+        """Return the needs of the metrics that are sized by capacity; without any metric, of QPS.
+
+        Args:
+            needed: replicas by the capacity of a replica.
+            message: reason of this need.
+            rate: current requests per second, the reported value of the metrics.
+        """
         sized = [m.name for m in self._metrics if m.target_value is None and m.type in BY_CAPACITY]
         return [MetricNeed(name, needed, message, rate) for name in (sized if self._metrics else ["QPS"])]
 
@@ -77,7 +85,7 @@ def needs_without_learning(
 
     Args:
         metrics: of the spec; those without a target are sized by capacity elsewhere.
-        gauges: values by metric name.
+        gauges: values by metric name, as in `Observation.gauges`.
         replicas: current replicas of the target.
         rate: requests per second to be ready for.
         latency: seconds of a request that does not wait; 0 while unknown.
@@ -92,7 +100,7 @@ def needs_without_learning(
 def _metric_need(
     metric: Metric, gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
 ) -> MetricNeed:
-    target_value = metric.target_value or 1.0
+    target_value = metric.target_value or 1.0  # the caller passes only metrics with a target
     if metric.type == "QPS":
         return _rounded_need(
             metric, rate / target_value, f"{rate:.3g} requests/s at {target_value:g} each", rate
@@ -100,19 +108,23 @@ def _metric_need(
     if metric.type == "Concurrency":
         if latency <= 0:
             return MetricNeed(metric.name, None, "the latency is not known yet")
-        busy = rate * latency
+        in_flight = rate * latency
         return _rounded_need(
-            metric, busy / target_value, f"{busy:.3g} requests in flight at {target_value:g} each", busy
+            metric,
+            in_flight / target_value,
+            f"{in_flight:.3g} requests in flight at {target_value:g} each",
+            in_flight,
         )
     value = gauges.get(metric.name)
     if value is None or not math.isfinite(value) or value < 0:
         return MetricNeed(metric.name, None, "not measured")
     ready = max(replicas.ready, 1)
     if metric.type == "Utilization":
-        ratio = 100 * value / target_value
+        percent = 100 * value
+        ratio = percent / target_value
         ratio = 1.0 if abs(ratio - 1) <= TOLERANCE else min(ratio, MOST_GROWTH)
         return _rounded_need(
-            metric, ready * ratio, f"{100 * value:.3g} % used, {target_value:g} % wanted", 100 * value
+            metric, ready * ratio, f"{percent:.3g} % used, {target_value:g} % wanted", percent
         )
     count = value / target_value
     if metric.type == "TokenQueueDepth":
@@ -121,4 +133,5 @@ def _metric_need(
 
 
 def _rounded_need(metric: Metric, count: float, message: str, value: float) -> MetricNeed:
+    """Return the need of `count` replicas, rounded up except for an error of floating point."""
     return MetricNeed(metric.name, math.ceil(min(count, MOST_WORK) - 1e-9), message, value)

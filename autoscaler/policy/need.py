@@ -11,10 +11,11 @@ class Need:
 
     replicas: int
     lasting: int
-    """Replicas without those for a backlog."""
+    """Replicas without those for a backlog, which no stabilization window keeps."""
     reason: str
     message: str
     band: Band
+    """The forecast that the need was sized on."""
     backlog: float
     """Requests that wait beyond those in service."""
     metric: str = "QPS"

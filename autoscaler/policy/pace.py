@@ -15,6 +15,7 @@ class PaceLimit:
     def __init__(self, up: Pace, down: Pace) -> None:
         self._up, self._down = up, down
         self._counts: deque[tuple[float, int]] = deque()
+        """Unix seconds and `spec.replicas` at each decision of the last minute, the oldest first."""
 
     def limited(self, now: float, desired: int, count: int) -> int:
         """Return the count nearest to `count` that the limits allow.

@@ -8,15 +8,16 @@ by Halfin and Whitt is less than 1 %."""
 
 
 def slots(busy: float, service: float, wait: float, share: float) -> int:
-    """Return the fewest slots with which at most `share` of the requests wait longer than `wait`.
+    """Return the fewest slots with which at most `share` of the requests wait longer than `wait`; from 128
+    slots on, up to 1/64 more than the fewest.
 
     P(W > t) = C(c, a) exp(-(c - a) t / S), with Erlang's C (Erlang 1917; Kleinrock, Queueing Systems I, 3.5).
 
     Args:
         busy: mean requests in service: arrivals per second times `service`.
         service: seconds of a request.
-        wait: seconds.
-        share: 0 to 1.
+        wait: seconds that a request may wait.
+        share: accepted share of the requests that wait longer, 0 to 1.
     """
     if busy <= 0 or service <= 0:
         return 0
@@ -27,19 +28,19 @@ def slots(busy: float, service: float, wait: float, share: float) -> int:
         waits = _waits(busy, count, blocked)
         if waits * math.exp(-(count - busy) * wait / service) <= share:
             return count
-        if busy > EXACT:
-            count += step
-            continue
-        for _ in range(step):
+        if busy <= EXACT:  # `step` is 1
             count += 1
             blocked = busy * blocked / (count + busy * blocked)
+        else:
+            count += step
 
 
 def _waits(busy: float, count: int, blocked: float) -> float:
-    """Return the probability that a request waits."""
+    """Return the probability that a request waits; `blocked` is Erlang's B, used only up to `EXACT`."""
     if busy <= EXACT:
         return count * blocked / (count - busy * (1 - blocked))
-    excess = (count - busy) / math.sqrt(busy)  # Halfin and Whitt 1981
+    # Halfin and Whitt 1981, with the density and the distribution function of the normal distribution.
+    excess = (count - busy) / math.sqrt(busy)
     density = math.exp(-excess * excess / 2) / math.sqrt(2 * math.pi)
     below = 0.5 * (1 + math.erf(excess / math.sqrt(2)))
     return density / (density + excess * below)

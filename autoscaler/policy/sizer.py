@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoscaler.decision import Band, Decision
 from autoscaler.forecast.fit import Fit
@@ -38,16 +38,17 @@ SHORTEST_CATCH_UP = 10.0
 CATCH_UP_SECONDS = 15.0
 """Seconds for which replicas for a backlog are kept: three readings."""
 MOST_CATCH_UP = 0.45
-"""Replicas for a backlog, relative to those for the load: slow starts do not wind up the count."""
+"""Most replicas for a backlog, relative to those for the load: slow starts do not wind up the count."""
 LEAST_CATCH_UP = 2.0
-"""Replicas that a backlog may always have: a share of few replicas is less than one."""
+"""Replicas that a backlog may have in any case while requests wait too long: `MOST_CATCH_UP` of few replicas
+is less than one."""
 QUEUE_SHARE = 0.6
-"""Share of the risk for random waits, by queueing theory. Loads of 1, 3 and 10 slots need 3, 6 and 15 slots;
-another slot would cost more than it saves at this risk."""
+"""Share of the risk for waits of random arrivals (`queueing.slots`). Loads of 1, 3 and 10 slots need 3, 6 and
+15 slots; another slot would cost more than it saves at this risk."""
 FULL_REPLICAS = 10.0
-"""Replicas for the mean load from which the configured risk applies. An additional replica saves about the
-same share of the requests at any load, and is a larger share of fewer replicas: the risk rises in
-proportion."""
+"""Replicas for the mean load from which on the configured risk applies. With fewer replicas the accepted risk
+rises in proportion: an additional replica saves about the same share of the requests at any load, but adds a
+larger share to the cost of few replicas."""
 MOST_RISK_FACTOR = 20.0
 """Largest factor of the configured risk: below half a replica, a second one would change nothing."""
 WORK_READINGS = 50.0
@@ -71,6 +72,14 @@ _NO_FORECAST = Band(0.0, 0.0, 0.0, 0.0)
 """Forecast of a load that is unknown."""
 
 
+class _Limited(NamedTuple):
+    """A count within all limits, with the reason and message of the last binding rule."""
+
+    replicas: int
+    reason: str
+    message: str
+
+
 class Sizer:
     """Sizes one target."""
 
@@ -88,13 +97,16 @@ class Sizer:
         """Factor of the configured risk at the current number of replicas."""
         self._stabilization = Stabilization(config.down.stabilization, config.up.stabilization)
         self._catching_up = WindowMaximum(CATCH_UP_SECONDS)
+        """Replicas for the load and its backlog at the last readings."""
         self._pace = PaceLimit(config.up, config.down)
-        self._read_at = -math.inf
         self._load: Load | None = None
+        """The last load."""
+        self._read_at = -math.inf
+        """Unix seconds of the end of the last load."""
         self._work_per_request = math.nan
         """Mean work of a request."""
         self._ready, self._ready_since = 0, math.inf
-        """Ready replicas, and since when they are as many."""
+        """Ready replicas, and the Unix seconds since which their number is the same."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas to have now."""
@@ -121,13 +133,14 @@ class Sizer:
         if bounds.least == 0 and not _is_busy(load):
             need = idle_need(need, stabilized, replicas, self.idle, self.config, now=now, startup=startup)
             is_set = self.config.down.stabilization is not None
-            # A window that the spec sets lasts until the idle time is over, which removes all replicas.
+            # A stabilization window of the spec applies until the end of the idle time, which removes all
+            # replicas at once; without one, the idle time alone decides.
             stabilized = min(stabilized, replicas.desired) if is_set and need.replicas else need.replicas
-        count, reason, message = self._limited(need, stabilized, replicas.desired, bounds, now)
+        limited = self._limited(need, stabilized, replicas.desired, bounds, now)
         return Decision(
-            replicas=count,
-            reason=reason,
-            message=message,
+            replicas=limited.replicas,
+            reason=limited.reason,
+            message=limited.message,
             needed=need.replicas,
             metric=need.metric,
             rate=self.forecaster.last,
@@ -138,11 +151,15 @@ class Sizer:
             forecast=need.band if self.config.prediction != "Disabled" else None,
         )
 
-    def _limited(
-        self, need: Need, stabilized: int, desired: int, bounds: Bounds, now: float
-    ) -> tuple[int, str, str]:
-        """Return the count within stabilization, pace and bounds, with the reason and message of the last
-        binding rule.
+    def _limited(self, need: Need, stabilized: int, desired: int, bounds: Bounds, now: float) -> _Limited:
+        """Return the count within stabilization, pace and bounds.
+
+        Args:
+            need: the need now.
+            stabilized: replicas that stabilization keeps.
+            desired: current `spec.replicas`.
+            bounds: the bounds now.
+            now: Unix seconds.
         """
         by_schedule = f" by the schedule {bounds.schedule}" if bounds.schedule else ""
         count, reason, message = need.replicas, need.reason, need.message
@@ -155,26 +172,29 @@ class Sizer:
         lasting = self._stabilization.lasting_rise(now, desired, count)
         if lasting < count:
             count, reason, message = lasting, "ScaleUpStabilized", rise_stabilized_message(count, lasting)
-        limited = self._pace.limited(now, desired, count)
-        if limited != count and desired > 0:
-            message = f"{_needed_message(need.replicas, stabilized, limited)}; behavior allows {limited} now"
-            count, reason = limited, "PaceLimited"
+        allowed = self._pace.limited(now, desired, count)
+        if allowed != count and desired > 0:
+            message = f"{_needed_message(need.replicas, stabilized, allowed)}; behavior allows {allowed} now"
+            count, reason = allowed, "PaceLimited"
         if count > bounds.most:
             needed = _needed_message(need.replicas, stabilized, bounds.most)
-            return bounds.most, "MaxReplicas", f"{needed}; the maximum is {bounds.most}{by_schedule}"
+            message = f"{needed}; the maximum is {bounds.most}{by_schedule}"
+            return _Limited(bounds.most, "MaxReplicas", message)
         if count < bounds.least:
             message = f"{count} needed now; the minimum is {bounds.least}{by_schedule}"
-            return bounds.least, "MinReplicas", message
-        return count, reason, message
+            return _Limited(bounds.least, "MinReplicas", message)
+        return _Limited(count, reason, message)
 
     def _with_metrics(self, observation: Observation, need: Need) -> Need:
-        """Return the need raised to that of the metrics with a target."""
+        """Return the need raised to that of the metrics with a target, which replaces it where each metric of
+        the spec has a target and a value, and none is of the type Latency.
+        """
         rate = max(need.band.upper, self.forecaster.last)
         by_target_value = self._metric_sizer.by_target_value(observation, rate, self.capacity.best)
         by_capacity = self._metric_sizer.by_capacity(need.replicas, need.message, self.forecaster.last)
         has_needs = all(metric_need.needed is not None for metric_need in by_target_value)
         if by_target_value and has_needs and self._metric_sizer.are_sufficient:
-            need = replace(need, replicas=0, lasting=0)  # each metric has a target: capacity decides nothing
+            need = replace(need, replicas=0, lasting=0)  # the need by capacity does not count
         for metric_need in by_target_value:
             # A metric without a value removes no replica.
             count = observation.replicas.desired if metric_need.needed is None else metric_need.needed
@@ -192,6 +212,7 @@ class Sizer:
         return replace(need, replicas=replicas, metric_needs=(*by_capacity, *by_target_value))
 
     def _observe(self, reading: Load, ready: int, now: float) -> None:
+        """Learn from a reading while `ready` replicas served, its idle part first."""
         for load in reading.split():
             self._observe_part(load, ready, now)
 
@@ -222,23 +243,27 @@ class Sizer:
 
     def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> Need:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
+        # From the end of the reading to the end of a start that the next decision orders.
         horizon = startup + self.interval + max(now - load.end, 0.0)
         self._take_risk(self.forecaster.mean / capacity.rate)
         band = self._band(horizon, replicas, now)
         last = self.forecaster.last
         rate = max(band.upper, last)
         base = max(math.ceil(rate / capacity.rate - TOLERANCE), self._queued(band.median, capacity), 0)
+        # Requests that wait beyond those in service.
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
-        backlog = self._backlog_work(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
-        seconds = max(CATCH_UP_STARTS * startup, SHORTEST_CATCH_UP)
+        backlog_work = self._backlog_work(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
+        catch_up_seconds = max(CATCH_UP_STARTS * startup, SHORTEST_CATCH_UP)
         for_load = max(last, self.forecaster.extrapolated(horizon)) / capacity.rate
         is_late = waiting * self._work_per_request > rate * self.forecaster.wait
+        # A higher configured risk accepts a slower catch-up.
         most_extra = MOST_CATCH_UP * for_load * DEFAULTS.risk / self.config.risk
         if is_late:
             most_extra = max(most_extra, LEAST_CATCH_UP)
-        extra = min(backlog / capacity.rate / seconds, most_extra)  # replicas that work off the backlog
+        # Replicas, beyond those for the load, that work off the backlog.
+        extra = min(backlog_work / capacity.rate / catch_up_seconds, most_extra)
         if is_late:
-            # Existing replicas go on working off a backlog that needs no further start.
+            # While requests wait too long, existing replicas are kept, within `most_extra`.
             extra = max(extra, min(replicas.desired - for_load, most_extra))
         self._catching_up.add(now, math.ceil(for_load + extra - TOLERANCE))
         # Ready replicas and requests are counted at different moments: the backlog lasts for some readings.
@@ -246,34 +271,36 @@ class Sizer:
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
-            return Need(count, base, "Backlog", f"{waiting:.0f} requests wait", band, waiting)
-        if self.forecaster.last >= band.upper:
-            return Need(count, base, "Load", "for the load that is there", band, waiting)
-        message = f"for the load expected within {horizon:.0f} s"
-        return Need(count, base, "Forecast", message, band, waiting)
+            reason, message = "Backlog", f"{waiting:.0f} requests wait"
+        elif last >= band.upper:
+            reason, message = "Load", "for the load that is there"
+        else:
+            reason, message = "Forecast", f"for the load expected within {horizon:.0f} s"
+        return Need(count, lasting=base, reason=reason, message=message, band=band, backlog=waiting)
 
     def _take_risk(self, replicas: float) -> None:
-        """Accept more of the risk the fewer replicas the load asks for."""
+        """Set the effective risk, which is higher the fewer `replicas` the mean load needs."""
         factor = min(max(FULL_REPLICAS / max(replicas, 1e-9), 1.0), MOST_RISK_FACTOR)
         self._risk_factor = factor
         self.forecaster.multiply_risk(factor)
 
     def _queued(self, rate: float, capacity: Capacity) -> int:
-        """Return the replicas that keep requests at `rate` from waiting for each other."""
+        """Return the replicas with which few requests wait for each other at `rate` (work per second)."""
         if math.isnan(self._work_per_request) or capacity is _UNLIMITED:
             return 0
         service = self._service(capacity)
-        busy = rate / capacity.rate * capacity.concurrency
+        busy = rate / capacity.rate * capacity.concurrency  # requests in service
         share = QUEUE_SHARE * self._risk_factor * self.config.risk / 100
-        return math.ceil(slots(busy, service, max(service, WAIT), share) / capacity.concurrency - TOLERANCE)
+        needed_slots = slots(busy, service, max(service, WAIT), share)
+        return math.ceil(needed_slots / capacity.concurrency - TOLERANCE)
 
     def _service(self, capacity: Capacity) -> float:
         """Return the seconds of a request that does not wait."""
         return capacity.concurrency * self._work_per_request / capacity.rate
 
     def _band(self, horizon: float, replicas: Replicas, now: float) -> Band:
-        """Return the load to be ready for: that of now where nothing is to be predicted, or where starts do
-        not end.
+        """Return the forecast at the horizon; the current load where the spec disables prediction, or where
+        starts do not end, as a forecast would add starts that do not end either.
         """
         if self.config.prediction == "Disabled" or self.startup.are_stuck(replicas.starting, now):
             last = self.forecaster.last
@@ -290,20 +317,28 @@ class Sizer:
         waiting: float,
         startup: float,
     ) -> float:
-        """Return the work that will wait when a start ordered now is ready; earlier starts serve too."""
+        """Return the work that will wait when a start ordered now is ready.
+
+        Until then ready replicas serve, and starting replicas from their expected end on. `waiting` is the
+        number of requests that wait now.
+        """
         work_per_request = load.work / load.arrivals if load.arrivals > 0 else 1.0
-        served = replicas.ready * startup
+        serving_seconds = replicas.ready * startup  # of all replicas together
         for created in replicas.starting:
-            served += startup - min(max(created + startup - now, 0.0), startup)
-        coming = max(self.forecaster.last, self.forecaster.extrapolated(startup / 2)) * startup
-        return max(waiting * work_per_request + coming - served * capacity.rate, 0.0)
+            until_ready = min(max(created + startup - now, 0.0), startup)
+            serving_seconds += startup - until_ready
+        # A steady rise has its mean in the middle of the start.
+        arriving = max(self.forecaster.last, self.forecaster.extrapolated(startup / 2)) * startup
+        return max(waiting * work_per_request + arriving - serving_seconds * capacity.rate, 0.0)
 
     def _without_load(self, observation: Observation, bounds: Bounds, startup: float) -> Decision:
-        """Return a decision while the load or the capacity is unknown: by the metrics with a target if each
-        has a value, and otherwise for the current count. A held request at zero gets a replica.
+        """Return a decision while the load or the capacity is unknown: by the metrics if each metric of the
+        spec is a gauge with a target and a value, and otherwise for the current count. A held request at zero
+        gets a replica.
         """
         now, desired = observation.now, observation.replicas.desired
-        by_target_value = self._metric_sizer.by_target_value(observation, 0.0, 0.0)
+        # The needs of metrics that depend on the rate are left out below: they are not gauges.
+        by_target_value = self._metric_sizer.by_target_value(observation, rate=0.0, latency=0.0)
         metric_needs = [need for need in by_target_value if need.metric in observation.gauges]
         if (
             metric_needs
@@ -313,13 +348,21 @@ class Sizer:
             decisive = max(metric_needs, key=lambda need: need.needed or 0)
             needed = decisive.needed or 0
             message = f"{decisive.metric}: {decisive.message}"
-            need = Need(needed, needed, "Metric", message, _NO_FORECAST, 0.0, decisive.metric)
+            need = Need(
+                needed,
+                lasting=needed,
+                reason="Metric",
+                message=message,
+                band=_NO_FORECAST,
+                backlog=0.0,
+                metric=decisive.metric,
+            )
             stabilized = self._stabilization.keep_without_load(now, desired, needed, startup)
-            count, reason, message = self._limited(need, stabilized, desired, bounds, now)
+            limited = self._limited(need, stabilized, desired, bounds, now)
             return Decision(
-                count,
-                reason,
-                message,
+                limited.replicas,
+                limited.reason,
+                limited.message,
                 needed=needed,
                 metric=decisive.metric,
                 startup=startup,
@@ -335,7 +378,13 @@ class Sizer:
         return Decision(count, reason, message, needed=count, startup=startup)
 
     def warm(self, end: float, step: float, work: list[float]) -> None:
-        """Take the load of the past, in even steps until `end`, before the first decision."""
+        """Take the load of the past before the first decision.
+
+        Args:
+            end: Unix seconds of the end of the last step.
+            step: seconds of each step.
+            work: work of each step, the oldest first.
+        """
         start = end - step * len(work)
         for i, amount in enumerate(work):
             begin = start + i * step
@@ -378,7 +427,9 @@ def _plausible(observation: Observation) -> Observation:
 
 
 def _needed_message(needed: int, stabilized: int, limit: int) -> str:
-    """Return which need exceeds a limit: that of now, or that of the stabilization window."""
+    """Return the sentence for the need that exceeds `limit` replicas: the need now, or the need within the
+    stabilization window.
+    """
     return (
         f"{needed} are needed"
         if needed > limit or needed >= stabilized

@@ -10,18 +10,19 @@ from autoscaler.policy.need import Need
 from autoscaler.policy.window import WindowMaximum
 
 HOLD_SECONDS = 120.0
-"""Seconds that a larger need is held, at least."""
+"""Least seconds of the window for which a need is held, where the spec sets no window."""
 HOLD_STARTS = 1.0
-"""The same in start-up times: a replica that is needed again sooner costs less kept than started."""
+"""Least start-up times of the same window: a replica that is needed again sooner costs less kept than
+started."""
 DEAD_BAND = 0.2
-"""A fall by less than this share of the need waits for `SLOW_WINDOWS`."""
+"""Share of the need: a smaller fall waits for `SLOW_WINDOWS`."""
 MOST_BAND = 4
-"""The same in replicas: of many, a small share is already worth taking away."""
+"""Most replicas of this share: of many replicas, a small share is already worth taking away."""
 RISE_STEP = 0.1
-"""Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more
-often than not, and each change costs a start and an event."""
+"""Least rise, as a share of the replicas: load that rises by one replica goes on to rise more often than not,
+and each change costs a start and an event."""
 MOST_RISE_STEP = 2
-"""The same in replicas."""
+"""Most replicas of the least rise."""
 SLOW_WINDOWS = 10.0
 """Windows after which a smaller fall is answered too."""
 MOST_HELD = 6 * 3600.0
@@ -40,7 +41,7 @@ class Stabilization:
         self._rise_seconds = rise_seconds
         self._needs = WindowMaximum(MOST_HELD)
         self._negated_counts = WindowMaximum(MOST_HELD)
-        """Whose maximum is the least count."""
+        """The needed counts, negated: their maximum is the negated least count of a window."""
         self._clock_jumped = False
         """Whether the clock jumped since the last need."""
 
@@ -49,7 +50,14 @@ class Stabilization:
         self._clock_jumped = True
 
     def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:
-        """Add the current need, and return the replicas to keep; a small fall waits for `SLOW_WINDOWS`."""
+        """Add the current need, and return the replicas to keep; a small fall waits for `SLOW_WINDOWS`.
+
+        Args:
+            now: Unix seconds.
+            desired: current `spec.replicas`.
+            lasting: needed replicas, without those for a backlog.
+            startup: seconds that a start is expected to take.
+        """
         self._add(now, desired, lasting)
         window = self._window(startup)
         if self._seconds is not None:
@@ -67,7 +75,7 @@ class Stabilization:
     def lasting_rise(self, now: float, desired: int, count: int) -> int:
         """Add a needed count, and return the count that was needed throughout the window of a rise.
 
-        It comes after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
+        To be called after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
         """
         if self._rise_seconds is None:
             return count
@@ -81,6 +89,7 @@ class Stabilization:
         return max(HOLD_SECONDS, HOLD_STARTS * startup) if self._seconds is None else self._seconds
 
     def _add(self, now: float, desired: int, needed: int) -> None:
+        """Add a need, and the existing count `desired` as a need where no earlier need is known."""
         if desired == 0:
             # Earlier needs keep replicas, and there are none to keep: a request starts what it needs itself.
             self._needs = WindowMaximum(MOST_HELD)

@@ -46,6 +46,8 @@ class TokenRates:
         self._tokens = self._requests = 0.0
         """Tokens and number of recent answers, weighted by age."""
         self._replicas, self._was_saturated = 0, False
+        """Of the last reading: the replicas that reported, and whether they were saturated while their number
+        stayed the same."""
 
     @property
     def capacity(self) -> float | None:

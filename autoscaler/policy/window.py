@@ -10,7 +10,8 @@ class WindowMaximum:
     def __init__(self, longest: float) -> None:
         self._longest = longest
         self._values: deque[tuple[float, int]] = deque()
-        """Times and values in falling order: a value removes the smaller values before it."""
+        """Times in rising and values in falling order: a value removes the smaller values before it, which
+        are the maximum of no later window."""
 
     def add(self, time: float, value: int) -> None:
         """Add a value; an earlier time than the last discards all values, because the clock was set back."""
@@ -28,5 +29,6 @@ class WindowMaximum:
 
     def maximum(self, now: float, seconds: float) -> int:
         """Return the largest value of the last `seconds`; 0 without one."""
+        # The first entry within the window has the largest value.
         first = bisect_left(self._values, now - seconds, key=lambda entry: entry[0])
         return self._values[first][1] if first < len(self._values) else 0

@@ -103,7 +103,10 @@ def _row(name: str, risk: float | None, scores: Scores, *, ours: bool) -> Policy
 
 
 def _with_pareto_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
-    """Mark the rows of policies that no other beats; perfect knowledge is no policy."""
+    """Return the rows, with those marked that no other policy beats in both violations and replica-hours.
+
+    Perfect knowledge is no policy, and neither marked nor compared.
+    """
     return tuple(replace(row, is_pareto_optimal=_is_pareto_optimal(row, rows)) for row in rows)
 
 

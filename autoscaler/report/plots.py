@@ -4,6 +4,7 @@ import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -21,14 +22,17 @@ _LATE_HEIGHT = 110
 _STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
 """Seconds between ticks of time."""
 _MAX_TICKS = 9
+"""Most intervals between ticks of time."""
 _MAX_ROWS = 60
 """Most rows of the table below a timeline; the JSON has all."""
 _LEAST_PERCENT = 0.01
 """Lower end of the axis of violations, in percent."""
 _LETTER_WIDTH = 6.2
 """Approximate width of a letter of a label."""
-_Box = tuple[float, float, float, float]
-"""Left, top, right, bottom."""
+_LETTER_ASCENT, _LETTER_DESCENT = 10, 2
+"""Height of a label above and below its baseline."""
+_DOT_RADIUS = 6
+"""Half of the side of the square that labels leave free around a dot."""
 _MAX_CHANGES = 500
 """Most rows of the table of changes; the JSON has all."""
 
@@ -50,8 +54,8 @@ def load(report: SimulationReport) -> Plot:
     parts.append(
         svg.line([(_middle(report, x, i), y.at(m.rate)) for i, m in enumerate(report.moments)], "course load")
     )
-    parts.append(_lead(report, x, svg.HEIGHT - svg.BOTTOM))
-    parts += _hits(report, columns, x, svg.HEIGHT - svg.BOTTOM)
+    parts.append(_scoring_start(report, x, svg.HEIGHT - svg.BOTTOM))
+    parts += _hover_areas(report, columns, x, svg.HEIGHT - svg.BOTTOM)
     title = "Load, and the highest load that was expected within a start"
     rows = tuple(
         (report.when(report.moments[i].time), figures.number(report.moments[i].rate), *_band(columns[i]))
@@ -85,8 +89,8 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
         _frame(report, x, y, "replicas"),
         svg.line(ready, "course ready"),
         svg.line(desired, "course desired"),
-        _lead(report, x, svg.HEIGHT - svg.BOTTOM),
-        *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
+        _scoring_start(report, x, svg.HEIGHT - svg.BOTTOM),
+        *(_hover_areas(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
     ]
     title = f"Replicas with {track.name}"
     return Plot(
@@ -108,11 +112,15 @@ def tradeoff(report: SimulationReport) -> Plot:
     """Return the plot of cost against violations of every policy."""
     x = Scale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
     top = max(*(row.violations for row in report.rows), 10 * _LEAST_PERCENT)
+    # Room below the lowest and above the highest dot.
     y = Scale(_LEAST_PERCENT / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
-    parts = [svg.frame(marks(x, figures.number), _shares(y), "replica-hours", "requests that wait too long")]
+    frame = svg.frame(
+        marks(x, figures.number), _percent_ticks(y), "replica-hours", "requests that wait too long"
+    )
+    parts = [frame]
     ours = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
     if len(ours) > 1:
-        parts.append(svg.line([_at(x, y, row) for row in ours], "risks"))
+        parts.append(svg.line([_position(x, y, row) for row in ours], "risks"))
     parts += _labels(report, x, y)
     parts += [_dot(report, row, x, y) for row in report.rows]
     title = "Cost against violations"
@@ -212,8 +220,8 @@ def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
     return ticks
 
 
-def _lead(report: SimulationReport, x: Scale, bottom: float) -> Markup:
-    """Return the line at which scoring begins."""
+def _scoring_start(report: SimulationReport, x: Scale, bottom: float) -> Markup:
+    """Return the vertical line at the time at which scoring begins."""
     position = x.at(report.service.start + report.service.lead)
     ends = {"x1": position, "x2": position, "y1": svg.TOP, "y2": bottom}
     return svg.element("line", {"class": "bound", **ends})
@@ -231,8 +239,10 @@ def _bands(report: SimulationReport, x: Scale, y: Scale) -> Iterator[list[tuple[
         yield [*upper, *reversed(lower)]
 
 
-def _hits(report: SimulationReport, columns: Sequence[Column], x: Scale, bottom: float) -> Iterator[Markup]:
-    """Yield the areas whose tooltips show the decisions."""
+def _hover_areas(
+    report: SimulationReport, columns: Sequence[Column], x: Scale, bottom: float
+) -> Iterator[Markup]:
+    """Yield the area of each column, whose tooltip shows the decision."""
     for index, column in enumerate(columns):
         box = {**_across(report, x, index), "y": svg.TOP, "height": bottom - svg.TOP}
         yield svg.element("rect", {"class": "hit", **box, "data-tip": _tip(report, index, column)})
@@ -254,7 +264,7 @@ def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
     parts = [frame]
     for index, column in enumerate(track.columns):
         if column.late > 0:
-            top = min(y.at(column.late), bottom - 1.5)
+            top = min(y.at(column.late), bottom - 1.5)  # few late requests are still visible
             box = {**_across(report, x, index), "y": top, "height": bottom - top}
             parts.append(
                 svg.element("rect", {"class": "late", **box, "data-tip": _tip(report, index, column)})
@@ -264,6 +274,7 @@ def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
 
 
 def _table_indices(report: SimulationReport) -> range:
+    """Return the indices of the moments in the table below a timeline, evenly spaced."""
     return range(0, len(report.moments), math.ceil(len(report.moments) / _MAX_ROWS))
 
 
@@ -281,6 +292,7 @@ def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
 
 
 def _band(column: Column) -> tuple[str, str, str]:
+    """Return the cells of a column's forecast: lower quantile, median and upper quantile."""
     low, middle, high = (
         figures.DASH if value is None else figures.number(value)
         for value in (column.lower, column.median, column.upper)
@@ -288,67 +300,89 @@ def _band(column: Column) -> tuple[str, str, str]:
     return low, middle, high
 
 
-def _shares(y: Scale) -> list[Tick]:
+def _percent_ticks(y: Scale) -> list[Tick]:
+    """Return the ticks of the axis of violations; its lower end stands for all lower values."""
     return [
         Tick(tick.at, f"\u2264 {tick.text}" if math.isclose(value, _LEAST_PERCENT) else tick.text)
         for tick, value in zip(marks(y, sentences.percent), y.ticks(), strict=False)
     ]
 
 
-def _at(x: Scale, y: Scale, row: PolicyRow) -> tuple[float, float]:
+def _position(x: Scale, y: Scale, row: PolicyRow) -> tuple[float, float]:
+    """Return the position of a policy's dot."""
     return x.at(row.replica_hours), y.at(max(row.violations, _LEAST_PERCENT))
 
 
 def _dot(report: SimulationReport, row: PolicyRow, x: Scale, y: Scale) -> Markup:
-    css = (
-        "ok"
-        if row.name == PERFECT_KNOWLEDGE
-        else "rec"
-        if row.name == report.main
-        else "run"
-        if row.ours
-        else "unsure"
-    )
+    """Return the dot of a policy; the CSS classes are those of the legend of `tradeoff`."""
+    if row.name == PERFECT_KNOWLEDGE:
+        css = "ok"
+    elif row.name == report.main:
+        css = "rec"
+    elif row.ours:
+        css = "run"
+    else:
+        css = "unsure"
     tooltip = (
         f"{row.name}: {sentences.percent(row.violations)} waited too long, "
         f"{figures.number(row.replica_hours)} replica-hours"
     )
-    return _glyph(css, *_at(x, y, row), tooltip)
+    return _glyph(css, *_position(x, y, row), tooltip)
+
+
+class _Box(NamedTuple):
+    """A rectangle, with y growing downwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: "_Box") -> bool:
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
 
 
 def _labels(report: SimulationReport, x: Scale, y: Scale) -> list[Markup]:
-    """Return the labels of the dots that have room for one, ours and the Pareto front first."""
-    dots = [_at(x, y, row) for row in report.rows]
-    occupied = [(left - 6, top - 6, left + 6, top + 6) for left, top in dots]
+    """Return the labels of the dots that have room for one.
+
+    The policy of the report and perfect knowledge come first, then the Pareto front, then the others.
+    """
+    dots = [_position(x, y, row) for row in report.rows]
+    occupied = [
+        _Box(dot_x - _DOT_RADIUS, dot_y - _DOT_RADIUS, dot_x + _DOT_RADIUS, dot_y + _DOT_RADIUS)
+        for dot_x, dot_y in dots
+    ]
     order = sorted(
         report.rows,
         key=lambda row: (row.name not in (report.main, PERFECT_KNOWLEDGE), not row.is_pareto_optimal),
     )
     labels = []
     for row in order:
-        left, top = _at(x, y, row)
-        length = _LETTER_WIDTH * len(row.name)
-        for begin, base in (
-            (left + 9, top + 4),
-            (left - 9 - length, top + 4),
-            (left - length / 2, top - 10),
-            (left - length / 2, top + 19),
-        ):
-            box = (begin, base - 10, begin + length, base + 2)
-            is_inside = begin >= svg.LEFT and box[2] <= svg.WIDTH
-            if is_inside and not any(_overlap(box, taken) for taken in occupied):
+        dot_x, dot_y = _position(x, y, row)
+        width = _LETTER_WIDTH * len(row.name)
+        places = (  # left end and baseline of the label: right of the dot, left of it, above it, below it
+            (dot_x + 9, dot_y + 4),
+            (dot_x - 9 - width, dot_y + 4),
+            (dot_x - width / 2, dot_y - 10),
+            (dot_x - width / 2, dot_y + 19),
+        )
+        for left, baseline in places:
+            box = _Box(left, baseline - _LETTER_ASCENT, left + width, baseline + _LETTER_DESCENT)
+            is_inside = box.left >= svg.LEFT and box.right <= svg.WIDTH
+            if is_inside and not any(box.overlaps(other) for other in occupied):
                 occupied.append(box)
-                labels.append(svg.text(begin, base, row.name, "note"))
+                labels.append(svg.text(left, baseline, row.name, "note"))
                 break
     return labels
 
 
-def _overlap(a: _Box, b: _Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
 def _glyph(css: str, x: float, y: float, tooltip: str) -> Markup:
-    """Return a point whose kind has a shape of its own, as colours alone are not enough."""
+    """Return the shape of a CSS class at a point; shapes differ, as colours alone are not enough."""
     shapes = {
         "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
         "run": f"M{x:.1f} {y - 7:.1f}l6.5 11.5h-13z",

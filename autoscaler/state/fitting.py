@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from autoscaler.forecast.fit import LEAST, Fit, fit
+from autoscaler.forecast.fit import LEAST_BINS, Fit, fit
 from autoscaler.state.target_state import TargetState
 from serving import errors
 from serving.kube import Key
@@ -165,4 +165,4 @@ def _serve(connection: Connection) -> None:
 
 def _is_due(state: TargetState) -> bool:
     is_forecast = not state.is_fixed and state.config.prediction != "Disabled"
-    return is_forecast and state.sizer is not None and len(state.sizer.history) >= LEAST
+    return is_forecast and state.sizer is not None and len(state.sizer.history) >= LEAST_BINS

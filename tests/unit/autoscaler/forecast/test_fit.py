@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.forecast.fit import AHEAD, MOST_CHANGE, RECENT, STEPS, Fit, fit, path, rise
-from autoscaler.forecast.history import DAY_BINS, MOST
+from autoscaler.forecast.history import DAY_BINS, MOST_BINS
 
 DAYS = 7
 
@@ -125,7 +125,7 @@ def test_a_fit_is_the_same_when_restored_from_json(fitted: Fit) -> None:
     "change",
     [
         {"lags": [1, 2]},
-        {"lags": [MOST + 1, *range(2, 13)]},
+        {"lags": [MOST_BINS + 1, *range(2, 13)]},
         {"lags": [0, *range(2, 13)]},
         {"coefficients": [math.nan] * 12},
         {"upper": [1.0]},

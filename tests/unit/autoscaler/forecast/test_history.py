@@ -4,7 +4,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.forecast.history import DAY_BINS, MOST, History
+from autoscaler.forecast.history import DAY_BINS, MOST_BINS, History
 
 
 def history_of(levels: list[float], start: int = 1000) -> History:
@@ -36,15 +36,15 @@ def test_bins_are_skipped_when_the_clock_is_set_back_an_hour() -> None:
 
 
 def test_history_restarts_when_the_clock_jumps_further_than_its_length() -> None:
-    for index in (1029 - DAY_BINS, 1030 + MOST):
+    for index in (1029 - DAY_BINS, 1030 + MOST_BINS):
         history = history_of([1.0] * 30)
         history.add(index, 4.0)
         assert (list(history.levels), history.end) == ([4.0], index + 1)
 
 
 def test_history_keeps_two_weeks_of_a_longer_load() -> None:
-    history = history_of([float(i) for i in range(MOST + 500)])
-    assert (len(history), history.levels[0], history.end) == (MOST, 500.0, 1000 + MOST + 500)
+    history = history_of([float(i) for i in range(MOST_BINS + 500)])
+    assert (len(history), history.levels[0], history.end) == (MOST_BINS, 500.0, 1000 + MOST_BINS + 500)
 
 
 @settings(max_examples=50)
@@ -54,7 +54,7 @@ def test_a_history_is_bounded_and_the_same_when_restored_from_json(steps: list[t
     for step, level in steps:
         index += step
         history.add(index, level)
-        assert len(history) <= MOST
+        assert len(history) <= MOST_BINS
     restored = History()
     restored.restore(**json.loads(json.dumps(history.state())))
     assert (restored.levels, restored.end) == (history.levels, history.end)
