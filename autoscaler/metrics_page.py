@@ -27,7 +27,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
     ("slipway_autoscaler_startup_seconds", "What a start is expected to take.", lambda d: d.startup),
     (
         "slipway_autoscaler_forecast_horizon_seconds",
-        "From the last decision to the time that is forecast.",
+        "From the last reading of the load to the time that is forecast.",
         lambda d: d.forecast.horizon if d.forecast is not None else None,
     ),
     (

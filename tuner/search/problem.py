@@ -83,7 +83,7 @@ class Observation:
     """The spec's row."""
     cause: Cause = ""
     log_objective: float | None = None
-    """None if the spec does not run, or meets its constraints at no load."""
+    """None if the spec does not run, or breaks a constraint at its lowest load."""
     noise: float = 0.0
     """Standard deviation of `log_objective`, from its interval; 0 if unknown."""
     margins: tuple[float, ...] = ()

@@ -67,7 +67,7 @@ def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
     )
     measured = ~np.isnan(
         values
-    )  # a spec that does not run, or meets its constraints at no load, has no value
+    )  # a spec that does not run, or breaks a constraint at its lowest load, has no value
     effect = np.median(values[ran & measured.all(axis=1)], axis=0)
     values = values - (effect - effect.mean())
     meets = np.array([runs and _meets(trials) for runs, trials in zip(ran, by_spec, strict=True)])

@@ -181,8 +181,8 @@ def cautions(report: Report) -> list[str]:
 
 _CAUTIONS = {
     "OutsideMeasured": "Today's spec is outside the searched space{tail}.",
-    "BrokeConstraint": "{Who} measured the same spec and met the constraints at no load:"
-    " the spec may break them in use.",
+    "BrokeConstraint": "{Who} measured the same spec, which broke a constraint at its lowest load:"
+    " the spec may break one in use.",
     "NarrowMargin": "The recommended spec is so near to a limit that, by the measured noise, its next"
     " measurement may exceed it; no completely measured spec has a safer margin.",
     "NotConfirmed": "The recommended spec was measured only once: the measurement may have been lucky.",
