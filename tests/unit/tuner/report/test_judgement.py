@@ -112,7 +112,7 @@ def test_a_confirmation_that_breaks_a_constraint_counts_and_is_named():
     assert "BrokeConstraint" in codes(result)
     assert "NotConfirmed" not in codes(result)
     assert any(
-        words.startswith("Trial 2 (one of the recommended spec's) measured the same spec and met")
+        words.startswith("Trial 2 (one of the recommended spec's) measured the same spec, which broke")
         for words in sentences_of(result)["cautions"]
     )
 
