@@ -99,7 +99,7 @@ class CandidateProbes:
         self._report = report
         self._concurrency = asyncio.Semaphore(settings.probes_at_once)
         self._running: dict[Key, dict[Candidate, asyncio.Task[None]]] = {}
-        """The probes of each Route. A probe that has succeeded is a finished task here, and is not repeated."""
+        """The probes of each Route. A probe that has succeeded is a finished task here, and not repeated."""
         self._results: dict[Key, dict[str, str]] = {}
         """By Route and backend, as in `report`."""
         self._group = asyncio.TaskGroup()
