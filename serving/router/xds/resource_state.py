@@ -75,7 +75,7 @@ class ResourceState(Generic[V]):
         self._dirty |= versions.keys()
 
     def mark_answered(self, *, accepted: bool) -> None:
-        """Record Envoy's answer to the response in flight; of a rejected one, it may have a part."""
+        """Record Envoy's answer to the response in flight; a rejected one may be accepted in part."""
         self.awaiting_answer = False
         sent, self._in_flight = self._in_flight, {}
         if accepted:

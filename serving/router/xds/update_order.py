@@ -1,10 +1,10 @@
 """The order of updates to Envoy, in which no request needs a resource that Envoy lacks.
 
 Between an update and its acknowledgement Envoy may have the old or the new version of a resource. So Envoy
-must have acknowledged clusters and endpoints before it gets the weights that use them, and all three before it
-gets the routes that name them. Resources are removed in the reverse order. Weights whose clusters and routes
-Envoy has are sent at once. The cost depends on the differences, not on the number of resources, except for
-routes, which Envoy itself reads as a whole.
+must have acknowledged clusters and endpoints before it gets the weights that use them, and all three before
+it gets the routes that name them. Resources are removed in the reverse order. Weights whose clusters and
+routes Envoy has are sent at once. The cost depends on the differences, not on the number of resources, except
+for routes, which Envoy itself reads as a whole.
 """
 
 from collections.abc import Iterable
