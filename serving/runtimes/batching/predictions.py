@@ -90,7 +90,7 @@ class _Entry:
 
 
 class BatchedPredictions:
-    """Answers the requests that arrive during a prediction, where they can be joined, by the next prediction."""
+    """Answers all requests that arrive during a prediction and can be joined by the next prediction."""
 
     def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor, queue: BatchQueue) -> None:
         self._model = model
