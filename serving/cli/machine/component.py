@@ -206,7 +206,8 @@ async def _until_stopped(
 ) -> None:
     """Await `work` within the contexts `around`.
 
-    SIGTERM or SIGINT cancels it, a second signal kills the process.
+    SIGTERM or SIGINT cancels the work, a second signal kills the process.
+
     With `stopping` a signal sets this event instead, and the work drains and ends by itself. A second signal
     then changes nothing: kubelet kills a container that takes longer than the Pod's grace period.
     """
