@@ -244,7 +244,8 @@ class AutoscalerController:
         query = backfill.query(target.object)
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
-            self._backfill.request(backfill.Job(key, query, state.config, state.restore_history, emit))
+            request = backfill.BackfillRequest(key, query, state.config, state.restore_history, emit)
+            self._backfill.request(request)
 
     async def _scale_target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
