@@ -107,3 +107,32 @@ def test_a_json_patch_from_nowhere_is_a_400(operation: str, source: dict[str, An
         )
     assert refused.value.code == 400
     assert [cause.field for cause in refused.value.causes] == ["[0].from"]
+
+
+def json_patched(*patch: dict[str, Any]) -> None:
+    model = create(kinds.MODEL, {"metadata": {"name": "a", "finalizers": ["a.b/c"]}, "spec": {}})
+    write_path.patch(kinds.MODEL, model, list(patch), "application/json-patch+json", request())
+
+
+def test_a_json_patch_is_refused_when_it_copies_the_end_of_a_list() -> None:
+    copy = {"op": "copy", "from": "/metadata/finalizers/-", "path": "/metadata/labels"}
+    with pytest.raises(errors.Invalid, match="the JSON patch does not apply: invalid array index '-'"):
+        json_patched(copy)
+
+
+def test_a_json_patch_is_a_400_when_its_copies_double_the_nesting() -> None:
+    copies = [{"op": "copy", "from": "", "path": "/a" * 2**index} for index in range(9)]
+    with pytest.raises(errors.ApiError, match="nested more than 100 levels deep") as refused:
+        json_patched(*copies)
+    assert refused.value.code == 400
+
+
+def test_a_json_patch_is_a_400_when_it_tests_a_value_that_it_has_nested_deeply() -> None:
+    levels = 90
+    nested: dict[str, Any] = {}
+    for _ in range(levels):
+        nested = {"a": nested}
+    adds = [{"op": "add", "path": "/a" * (1 + levels * index), "value": nested} for index in range(200)]
+    with pytest.raises(errors.ApiError, match="nested more than 100 levels deep") as refused:
+        json_patched(*adds, {"op": "test", "path": "", "value": 0})
+    assert refused.value.code == 400
