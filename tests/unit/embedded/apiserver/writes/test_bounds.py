@@ -25,6 +25,21 @@ def test_int64_fields_accept_64_bits() -> None:
         create(kinds.JOB, job(activeDeadlineSeconds=2**63))
 
 
+@pytest.mark.parametrize("renewed", ["soon", "2026-01-01", "2026-01-01T00:00:00", "20260101T000000Z"])
+def test_a_lease_is_refused_with_its_path_when_its_time_is_not_rfc_3339(renewed: str) -> None:
+    with pytest.raises(errors.Invalid) as refused:
+        create(kinds.LEASE, {"metadata": {"name": "a"}, "spec": {"renewTime": renewed}})
+    (cause,) = refused.value.causes
+    assert cause.field == "spec.renewTime"
+    assert cause.message == f'Invalid value: "{renewed}": must be an RFC 3339 date and time'
+
+
+@pytest.mark.parametrize("zone", ["Z", "+05:30", "-00:00"])
+def test_a_lease_is_taken_when_its_time_has_a_zone(zone: str) -> None:
+    spec = {"renewTime": f"2026-01-01T00:00:00.000001{zone}"}
+    assert create(kinds.LEASE, {"metadata": {"name": "a"}, "spec": spec})["spec"] == spec
+
+
 def test_a_quantity_is_refused_with_its_path_when_its_exponent_is_large() -> None:
     owner = deployment()
     owner["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1e99999999"}}
