@@ -113,7 +113,7 @@ def _applied(value: Any, patch: list[Any]) -> Any:
             source = resolve_pointer(value, operation["from"])
             depth.check(source, "a copied value")  # copies can double the nesting; the encoder takes 254
             # The end of a list, which a pointer with "-" denotes, is no JSON: the library refuses it below.
-            copied += len(orjson.dumps(source, default=str))
+            copied += len(orjson.dumps(source, default=lambda _: None))
             if copied > MAX_COPIED:
                 cause = status_errors.invalid(
                     f"[{index}].from", operation["from"], f"copies may make at most {MAX_COPIED} bytes"

@@ -10,6 +10,9 @@ from serving.resources import kinds, names
 from serving.resources.base import Base
 from serving.resources.route import RouteBackend, RouteSpec
 
+_ALWAYS_DESIRED = ("backends", "segments")
+"""Optional fields of a Route that every desired one has: `covers` compares all of their items."""
+
 
 def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
     """Whether the object is missing or has to be applied again."""
@@ -86,16 +89,14 @@ def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
 
 
 def _defaults(model: type[Base]) -> Object:
-    """Return the optional fields of a type that `covers` does not compare in whole, with their defaults."""
+    """Return the optional fields of a type, without those that are always desired, with their defaults."""
     return {
         str(field.alias): field.default if isinstance(field.default, str) else None
         for name, field in model.model_fields.items()
-        if not field.is_required() and name not in _WHOLE_LISTS
+        if not field.is_required() and name not in _ALWAYS_DESIRED
     }
 
 
-_WHOLE_LISTS = ("backends", "segments")
-"""Fields of a Route that are always desired: `covers` compares all of their items."""
 _OF_ROUTE, _OF_BACKEND = _defaults(RouteSpec), _defaults(RouteBackend)
 
 
