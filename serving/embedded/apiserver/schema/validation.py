@@ -9,10 +9,10 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
+from serving import clock
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
@@ -320,7 +320,7 @@ _FORMATS: Mapping[str, tuple[Callable[[str], object], str]] = {
         quantity.parse,
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
     ),
-    "date-time": (datetime.fromisoformat, "must be an RFC 3339 date and time"),
+    "date-time": (clock.parse, "must be an RFC 3339 date and time"),
     "byte": (partial(base64.b64decode, validate=True), "must be base64"),
 }
 """String format → its parser, which raises a ValueError, and its rule in words."""
