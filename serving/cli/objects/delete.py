@@ -135,7 +135,7 @@ async def _with_names(kube: "Kube", selected: list[_Selected], labels: str) -> l
 
 
 async def _wait_until_gone(kube: "Kube", objects: list[_Deleted], timeout: float) -> None:
-    """Wait at most `timeout` seconds in all; a new object of the same name has another uid, and is ignored."""
+    """Wait at most `timeout` seconds in all; a new object of the same name has another uid and is ignored."""
     deadline = clock.monotonic() + timeout
     for kind, namespace, name, uid in objects:
         while await _uid(kube, kind, namespace, name) == uid:

@@ -163,7 +163,7 @@ def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
 
 
 def _replica(pod: Object, now: datetime) -> _ReplicaRow:
-    """Return the row of a Pod; the status is `Terminating`, the reason of a waiting container, or the phase."""
+    """Return the row of a Pod; the status is `Terminating`, why a container waits, or the phase."""
     meta, status = pod["metadata"], pod.get("status") or {}
     containers = status.get("containerStatuses") or []
     waiting = [(c.get("state") or {}).get("waiting") or {} for c in containers]
