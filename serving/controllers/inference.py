@@ -349,7 +349,9 @@ class InferenceController:
         self._cache.remember_write(action.kind, await self._kube.apply(action.kind, action.object))
 
     async def _create_claim_template(self, template: Object) -> None:
-        """Create the ResourceClaimTemplate of a revision, unless it exists: a revision's name has the hash.
+        """Create the ResourceClaimTemplate of a revision, unless it exists.
+
+        An existing one is equal, as the name of both is that of the revision, which has the template's hash.
 
         Raises:
             errors.Permanent: `RevisionRefused`, the API does not serve ResourceClaimTemplates.

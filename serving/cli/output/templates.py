@@ -21,7 +21,7 @@ _IN_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028",
 _LEAST_WITH_EXPONENT = 1e21
 """Go prints floats of at least this size with an exponent."""
 _LEAST_PLAIN_POWER = -4
-"""Go prints floats below 10 to this power with an exponent."""
+"""Go prints floats of a size below 10 to this power with an exponent."""
 
 
 class Column(NamedTuple):
