@@ -62,13 +62,13 @@ class Fitted:
 def at(risk: float | None) -> Callable[[PolicyInputs], Policy]:
     """Return a builder of the policy at a risk in percent; None: the default."""
 
-    def build(terms: PolicyInputs) -> Policy:
+    def build(inputs: PolicyInputs) -> Policy:
         config = PolicyConfig(
-            min_replicas=terms.min_replicas,
-            max_replicas=terms.max_replicas,
-            capacity=terms.capacity,
+            min_replicas=inputs.min_replicas,
+            max_replicas=inputs.max_replicas,
+            capacity=inputs.capacity,
             risk=DEFAULTS.risk if risk is None else risk,
         )
-        return Fitted(config, terms.history)
+        return Fitted(config, inputs.history)
 
     return build

@@ -82,7 +82,7 @@ class Workload:
         """Return the most replicas."""
         return HEADROOM * int(max(self.schedules(lean=False).plain[0].max(), 1))
 
-    def terms(self, limit: int) -> PolicyInputs:
+    def policy_inputs(self, limit: int) -> PolicyInputs:
         """Return the inputs of a policy."""
         capacity = Capacity(self.replica.rate, float(self.replica.concurrency))
         return PolicyInputs(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
