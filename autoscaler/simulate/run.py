@@ -242,7 +242,7 @@ class _Loop:
 
 
 def _observed_replicas(pool: Pool, start: float) -> Replicas:
-    """Return the pool's replicas, with times in Unix seconds, from the start of the run on."""
+    """Return the pool's replicas with times in Unix seconds; `start` has those of the start of the run."""
     seen = pool.observed()
     if not seen.starting:
         return seen
