@@ -90,7 +90,7 @@ class Workload:
         plainest = self.schedules(lean=False).plain[0]
         return HEADROOM * int(max(plainest.max(), 1))
 
-    def terms(self, limit: int) -> PolicyInputs:
+    def policy_inputs(self, limit: int) -> PolicyInputs:
         """Return the inputs of a policy that may order `limit` replicas."""
         capacity = Capacity(self.replica.rate, float(self.replica.concurrency))
         return PolicyInputs(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
