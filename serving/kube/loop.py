@@ -118,9 +118,9 @@ class Reconciler(Generic[K]):
                 self.add_after(key, result.requeue_after)
 
     def _retry(self, key: K, error: Exception, after: float | None = None, *, at_least: float = 0.0) -> None:
-        """Reconcile the key again after `after` seconds; if None, after the back-off or `at_least` seconds.
+        """Reconcile the key again after `after` seconds.
 
-        The longer one of back-off and `at_least` counts.
+        If `after` is None, the key waits for the longer one of the back-off and `at_least` seconds.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         doublings = min(failures - 1, 20)  # bounded, as 2 to the power of a thousand overflows a float

@@ -18,7 +18,7 @@ _WRITERS = 8
 
 
 async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> None:
-    """Remove the manager's part of these objects' statuses, in this order, until the API does not answer."""
+    """Remove the manager's part of these objects' statuses, in this order, if the API answers in time."""
     remaining = iter(keys)  # shared: each task takes the next key
     try:
         async with asyncio.timeout(WITHDRAWAL_SECONDS), asyncio.TaskGroup() as group:

@@ -164,8 +164,8 @@ async def _pull_referrers(
 def _own_blobs(manifest: manifests.StoredManifest, kind: str, parsed: image.Image) -> Sequence[Blob]:
     """Return the blobs that a referrer has besides those of its image `parsed`.
 
-    Only a ModelPack describes blobs of the image itself, with their true sizes. Readers of other referrers
-    load every described blob into memory, so a layer of gigabytes must not be among these.
+    Only a ModelPack describes blobs of the image itself, with their true sizes. Other referrers must
+    describe small blobs only, which their readers load into memory: a layer can have gigabytes.
 
     Raises:
         errors.Permanent: `InvalidImage`, the referrer is not of `kind`, has a blob that is too large, or

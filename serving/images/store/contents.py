@@ -136,7 +136,7 @@ class Contents:
                 path.unlink()
         for record in self.records.root.iterdir():
             digest = f"sha256:{record.name}"
-            # A pinned image without a tree is broken and waits to be pulled again: `ModelStore.repair`.
+            # `ModelStore.repair` removes the tree of a broken image that users pin: it is pulled again.
             if digest not in present and not self.records.pins(digest):
                 disk.remove_tree(record)
         try:
