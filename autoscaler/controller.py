@@ -421,6 +421,6 @@ async def prepared(
             known_engines=engines.known(data_dir.engines),
             hold_seconds=hold_seconds,
         )
-        page, note = {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler")
-        async with metrics.served(page, note, host, scaling.metrics_port):
+        page, record = {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler")
+        async with metrics.served(page, record, host, scaling.metrics_port):
             yield controller
