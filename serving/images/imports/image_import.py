@@ -17,7 +17,7 @@ from serving.settings import StoreSettings
 class Import:
     """One image that a pull adds to the store: its blobs and layers, in any order, then `finish`.
 
-    `add_blob` and `add_layer` may be called from several threads at once.
+    Several threads may call `add_blob` and `add_layer` at once, `add_layer` for different layers.
     """
 
     def __init__(self, manifest: bytes, staging: Staging, settings: StoreSettings) -> None:

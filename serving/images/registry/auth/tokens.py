@@ -113,7 +113,7 @@ class Tokens:
     async def _token(
         self, target: Reference, challenge: Challenge, login: Login | None, scopes: frozenset[str]
     ) -> _CachedHeader:
-        """Ask the token server: by POST with an identity token (OAuth2), else by GET, with Basic or no login."""
+        """Ask the token server: by POST with an identity token (OAuth2), else by GET."""
         realm = responses.address(target.host, challenge.parameters["realm"])
         if realm.scheme != "https" and not is_loopback(realm.host or ""):
             raise errors.Permanent(
