@@ -144,8 +144,8 @@ def _refused_personalities() -> list[tuple[int, int]]:
     """Return pairs of bits: a rule refuses each value in which the first bit is set and the second one clear.
 
     A rule can only refuse. The rules together must allow exactly the values without any bit other than
-    `PERSONALITY_BITS`, and 0xffffffff. The other bits form a ring, whose pairs of neighbours refuse a value in
-    which some of them are set and some are clear. A value in which all of them are set is refused by one
+    `PERSONALITY_BITS`, and 0xffffffff. The other bits form a ring, whose pairs of neighbours refuse a value
+    in which some of them are set and some are clear. A value in which all of them are set is refused by one
     more pair for each of `PERSONALITY_BITS`, unless all of these are set too.
     """
     others = [1 << bit for bit in range(32) if 1 << bit not in PERSONALITY_BITS]

@@ -4,7 +4,7 @@ import ipaddress
 import urllib.parse
 
 INVALID = "an invalid URL with credentials (`/`, `?` and `#` of a password must be percent-encoded)"
-"""Shown instead of a URL with an `@` that may not be the end of its credentials: the rest may be a password."""
+"""Shown instead of a URL whose `@` may not end its credentials: the rest may be a part of the password."""
 
 
 def without_credentials(url: str) -> str:

@@ -13,8 +13,8 @@ from serving.system.network import addresses, unreachable
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
 GATEWAY_MARK = 0x53
-"""SO_MARK of the connections of Slipway's components to replicas, socket(7): "S". The served port of a Pod may
-drop packets without the mark, so that no other process reaches the replica (annotation
+"""SO_MARK of the connections of Slipway's components to replicas, socket(7): "S". The served port of a Pod
+may drop packets without the mark, so that no other process reaches the replica (annotation
 `slipway.dev/gateway-port`). Setting the mark needs CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW. The mark
 has none of the bits by which network plugins choose packets: on a machine with a kubelet, bit 0x4000
 masquerades a packet, which its firewall then drops."""
@@ -137,8 +137,8 @@ def keep_all_of_ipv6(port: int, user: int | None = None) -> socket.socket | None
 
     It completes `reserve` at an IPv4 address. A dual-stack socket at `::` also gets the connections to that
     address, and `reserve` does not always prevent one: another user binds `::` with SO_REUSEPORT, first with
-    IPV6_V6ONLY and then without, and the kernel compares the second socket with the first alone. The port of a
-    single IPv6 address can still be bound.
+    IPV6_V6ONLY and then without, and the kernel compares the second socket with the first alone. The port of
+    a single IPv6 address can still be bound.
 
     Args:
         port: TCP port.
