@@ -101,7 +101,7 @@ async def _serve(story: Story, kube: Kube, *, on_gpu: bool) -> None:
 
 async def _talk(story: Story, chats: Chats) -> None:
     story.step(f"Three streamed chats with {chats.client.base_url}, by the openai client")
-    _, held_out = harbour_text.held_out()
+    _, held_out = harbour_text.split()
     right = 0
     for conversation in held_out[:3]:
         result = await chats.ask(conversation.question, temperature=0)
