@@ -58,7 +58,7 @@ def make(user: int, settings: LoadSettings) -> list[str]:
 
 
 def _make(layout: CgroupLayout, root: str, group: str) -> None:
-    """Make a run's cgroup in one hierarchy, and remove those of processes that were killed."""
+    """Make a run's cgroup in one hierarchy, and remove those of earlier processes that were killed."""
     top = Path(root, TOP)
     if root == layout.unified:
         _delegate(Path(root), layout)
