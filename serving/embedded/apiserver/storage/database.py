@@ -34,8 +34,8 @@ _TABLES = (
        before BLOB)""",
     "CREATE TABLE epoch (rv INTEGER NOT NULL)",
 )
-"""`rv` is a resourceVersion. `data` and `before` are objects in JSON; `before` is NULL for a creation. The table
-`epoch` has one row."""
+"""`rv` is a resourceVersion. `data` and `before` are objects in JSON; NULL is no object. `epoch` is a table
+of one row."""
 _SLACK = 1 / 20
 """The log may exceed its bounds by this share of them, so that not every change pays for a trim."""
 _TRIMMED_BYTES = 16 * 1024 * 1024
