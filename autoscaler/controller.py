@@ -244,7 +244,8 @@ class AutoscalerController:
         query = backfill.query(target.object)
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
-            self._backfill.request(backfill.Job(key, query, state.config, state.restore_history, emit))
+            request = backfill.BackfillRequest(key, query, state.config, state.restore_history, emit)
+            self._backfill.request(request)
 
     async def _scale_target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
@@ -420,6 +421,6 @@ async def prepared(
             known_engines=engines.known(data_dir.engines),
             hold_seconds=hold_seconds,
         )
-        page, note = {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler")
-        async with metrics.served(page, note, host, scaling.metrics_port):
+        page, record = {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler")
+        async with metrics.served(page, record, host, scaling.metrics_port):
             yield controller

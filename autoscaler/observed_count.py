@@ -21,18 +21,16 @@ def desired_count(state: TargetState, target: Object, manager: str, monotonic: f
     """
     count = int((target.get("spec") or {}).get("replicas", 1))
     if state.last_write is not None:
-        written, version = state.last_write
-        # resourceVersions of one kind are compared as numbers (`Informer.has_seen`).
-        is_shown = int(target["metadata"]["resourceVersion"]) >= version
-        if not is_shown:
-            return written
+        # The watch has not shown the last write: resourceVersions are numbers (`Informer.has_seen`).
+        if int(target["metadata"]["resourceVersion"]) < state.last_write.resource_version:
+            return state.last_write.replicas
         state.last_write = None
-    own_counts = (state.known, state.intended)  # a write without a response may have been applied
-    if state.known is not None and count not in own_counts:
+    own_counts = (state.known_count, state.unconfirmed_count)
+    if state.known_count is not None and count not in own_counts:
         if not other_writers.is_own_write(target, manager):
             other_writers.add_change(state.changes_by_others, monotonic)
         # A raise by another instance of this controller counts too: that instance may have observed more.
-        if count > state.known:
+        if count > state.known_count:
             state.raised = state.raised.after_raise(count, monotonic)
-    state.known, state.intended = count, None
+    state.known_count, state.unconfirmed_count = count, None
     return count

@@ -23,7 +23,7 @@ class AutoscalerSettings(Section):
     """Between decisions on a target without requests whose count does not change: a prewarm may be this
     late."""
     stale_seconds: Interval = 15.0
-    """Age of the last plausible reading from which the count is not reduced: three readings."""
+    """Age of the last plausible reading from which the count is not reduced: the time of three readings."""
     save_seconds: Interval = 300.0
     """Between writes of the learned state of a target: at most this much is lost when the machine fails."""
     metrics_port: Port = 0

@@ -9,27 +9,37 @@ from serving.objects import is_deleting
 from serving.resources import conditions, names
 
 _KEPT = 64
-"""Most starts of one target between two observations: as many as the policy remembers."""
+"""Most started, and most failed, replicas of one target between two observations: as many as the policy
+remembers."""
 
 
 class Starts:
-    """The starts of one target's Pods since the last observation."""
+    """The starts of one target's Pods that ended since the last observation."""
 
     def __init__(self) -> None:
         self._started: list[float] = []
+        """As `Replicas.started`."""
         self._failed: list[float] = []
-        self._runs: dict[str, int] = {}
-        """Counted failures of a Pod's containers, by uid."""
+        """As `Replicas.failed`."""
+        self._failures: dict[str, int] = {}
+        """Counted failures of each Pod, by uid: restarts of its containers, and the phase Failed."""
         self._ready: set[str] = set()
+        """Uids of the Pods that have been ready; their later failures are not failed starts."""
 
     def seen(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, now: float) -> None:
-        """Take a change of a Pod. A Pod that was ready when first seen gives no start-up time."""
+        """Take a change of a Pod. A Pod that was ready when first seen gives no start-up time.
+
+        Args:
+            before: the Pod before the change; None: it is new to the watch.
+            after: the Pod after the change; None: it is deleted.
+            now: Unix seconds.
+        """
         pod = after or before
         if pod is None:
             return
         uid = pod["metadata"]["uid"]
         if after is None:
-            self._runs.pop(uid, None)
+            self._failures.pop(uid, None)
             self._ready.discard(uid)
             return
         if is_ready(after):
@@ -41,13 +51,16 @@ class Starts:
         del self._started[:-_KEPT], self._failed[:-_KEPT]
 
     def _count_failures(self, uid: str, pod: Mapping[str, Any], now: float, *, is_new: bool) -> None:
-        runs = sum(int(container.get("restartCount", 0)) for container in _containers(pod))
+        """Record a failed start if the Pod has failed since its last change; earlier failures of a new Pod do
+        not count.
+        """
+        failures = sum(int(container.get("restartCount", 0)) for container in _containers(pod))
         if (pod.get("status") or {}).get("phase") == "Failed":
-            runs += 1
-        counted = self._runs.get(uid, runs if is_new else 0)
-        self._runs[uid] = max(runs, counted)
-        if runs > counted:
-            self._failed.append(max(_run_seconds(pod), 0.0) or max(now - _created(pod), 0.0))
+            failures += 1
+        counted = self._failures.get(uid, failures if is_new else 0)
+        self._failures[uid] = max(failures, counted)
+        if failures > counted:
+            self._failed.append(_longest_run(pod) or max(now - _created(pod), 0.0))
 
     def take(self, desired: int, ready: int, pods: Iterable[Mapping[str, Any]]) -> Replicas:
         """Return the replicas for a decision, and forget the starts that they include.
@@ -82,6 +95,7 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def _created(pod: Mapping[str, Any]) -> float:
+    """Return the Unix seconds of the Pod's creation."""
     text = pod["metadata"].get("creationTimestamp")
     return clock.parse(text).timestamp() if text else 0.0
 
@@ -90,8 +104,8 @@ def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((pod.get("status") or {}).get("containerStatuses") or [])
 
 
-def _run_seconds(pod: Mapping[str, Any]) -> float:
-    """Return the seconds of the longest terminated run of a container; 0 where the Pod reports none."""
+def _longest_run(pod: Mapping[str, Any]) -> float:
+    """Return the seconds of the longest run of a container that has ended; 0 if the Pod reports none."""
     longest = 0.0
     for container in _containers(pod):
         for state in (container.get("lastState") or {}, container.get("state") or {}):

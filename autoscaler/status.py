@@ -1,4 +1,4 @@
-"""The content of an Autoscaler's status, and the changes that are worth a write. Values only. Pure."""
+"""Builds an Autoscaler's status, and decides whether its changes are worth a write. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,24 +17,30 @@ KEPT = 10
 NEWS = 0.2
 """Share by which a figure must differ to be news: people read it, and nothing is computed from it."""
 _SMALL = 0.05
-"""Figures up to this count as 0."""
+"""Figures up to this count as 0, as their relative changes are large and mean nothing."""
 _FIGURES = ("needed", "rate", "capacity", "backlog", "startupSeconds")
+"""Fields of `status.decision` whose change is news."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The parts of a status."""
+    """The values from which a status is built."""
 
     decision: Decision
     current: int
+    """Replicas of the target, by the target's status."""
     ready: int
+    """Ready replicas of the target, by the target's status."""
     conditions: Sequence[Condition]
     signals: Sequence[Health] = ()
     learned: Object | None = None
+    """`status.learned`."""
     schedule: str = ""
+    """Names of the active schedules."""
     changes: Sequence[Object] = ()
-    """The newest first."""
+    """The entries of `status.decisions`, the newest first."""
     metrics: Sequence[Object] = ()
+    """`status.metrics`."""
     selector: str = ""
     """Labels of the target's Pods, for other autoscalers."""
 
@@ -45,8 +51,8 @@ def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -
     Args:
         content: the parts of the new status.
         old: the current status.
-        generation: of the Autoscaler.
-        now: RFC 3339.
+        generation: `metadata.generation` of the Autoscaler.
+        now: the time of the status, in RFC 3339.
     """
     decision = content.decision
     status: Object = {
@@ -78,6 +84,7 @@ def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -
 
 
 def _inputs(decision: Decision, schedule: str, now: str) -> Object:
+    """Return `status.decision`: the inputs of the decision, without unknown figures."""
     inputs: Object = {"time": now, "rule": decision.reason, "needed": decision.needed}
     figures = {
         "rate": decision.rate,
@@ -105,8 +112,8 @@ def metrics(spec_metrics: Sequence[Metric], metric_needs: Iterable[MetricNeed]) 
     """Return `status.metrics`: the current value of each metric, and the replicas that it asks for.
 
     Args:
-        spec_metrics: of the spec.
-        metric_needs: of the decision.
+        spec_metrics: the metrics of the spec.
+        metric_needs: the needs of the decision.
     """
     targets = {metric.name: metric.target_value for metric in spec_metrics}
     entries = []
@@ -132,7 +139,7 @@ def rounded(value: float) -> float:
 
 def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether a status needs a write at once: a count, a condition or the health of a signal has changed."""
-    plain = (
+    urgent_fields = (
         "desiredReplicas",
         "currentReplicas",
         "readyReplicas",
@@ -140,7 +147,7 @@ def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
         "lastScaleTime",
         "selector",
     )
-    if any(old.get(name) != new.get(name) for name in plain):
+    if any(old.get(name) != new.get(name) for name in urgent_fields):
         return True
     if _unhealthy(old) != _unhealthy(new):
         return True
@@ -190,7 +197,7 @@ def _states(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def change(before: int, decision: Decision, now: str) -> Object:
-    """Return an entry of `status.decisions`."""
+    """Return an entry of `status.decisions` for a count that changed from `before`; `now` is in RFC 3339."""
     return {
         "time": now,
         "fromReplicas": before,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from autoscaler import other_writers, status
 from autoscaler.decision import Decision
 from autoscaler.signals.board import Health
-from autoscaler.state.target_state import TargetState
+from autoscaler.state.target_state import LastWrite, TargetState
 from autoscaler.targets import ScaleTarget, Targets
 from serving import clock, errors
 from serving.kube import EventRecorder, Key, Kube
@@ -14,8 +14,8 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.conditions import Condition
 
-SAY_SECONDS = 30.0
-"""Seconds between statuses in which only figures change: people read them, and each is a write."""
+FIGURES_SECONDS = 30.0
+"""Least seconds between two writes of a status in which only figures change, which people read."""
 
 
 class Writer:
@@ -34,9 +34,17 @@ class Writer:
         *,
         held: int,
     ) -> None:
-        """Write the count instead of `desired`, or emit an Event, by the condition `active`.
+        """Write the count of `state.decision`, or emit the Event `WouldScale` in Observe mode.
 
-        In Observe mode too a replica starts while `held` requests wait at zero.
+        In Observe mode too one replica is started at zero while requests are held.
+
+        Args:
+            autoscaler: the Autoscaler, which the Events are about.
+            target: the target, whose count is written.
+            state: the state of the Autoscaler, with the decision.
+            desired: the count that the decision replaces: `spec.replicas` of the scale subresource.
+            active: the condition `ScalingActive`.
+            held: held requests.
 
         Raises:
             errors.ApiError: the scale subresource refuses the count.
@@ -56,9 +64,10 @@ class Writer:
             await self._recorder.emit(autoscaler, "WouldScale", _event(target.name, desired, decision))
 
     async def count_of_another(self, autoscaler: Object, current: int) -> int:
-        """Return the count that another autoscaler wrote; before its first write, write the `current` one.
+        """Return the count that another autoscaler wrote to the Autoscaler's `spec.replicas`.
 
-        A HorizontalPodAutoscaler cannot read a scale subresource without a count.
+        Before its first write, set the field to `current`, as a HorizontalPodAutoscaler cannot read a scale
+        subresource without a count.
         """
         count = autoscaler["spec"].get("replicas")
         if count is not None:
@@ -68,10 +77,11 @@ class Writer:
         return current
 
     async def _scale(self, autoscaler: Object, target: ScaleTarget, state: TargetState, before: int) -> None:
+        """Write the count of `state.decision` instead of `before`, and record the write."""
         namespace, decision = autoscaler["metadata"]["namespace"], state.decision
         assert decision is not None
         patch = {"spec": {"replicas": decision.replicas}}
-        state.intended = decision.replicas
+        state.unconfirmed_count = decision.replicas
         try:
             answer = await self._kube.patch(target.kind, namespace, target.name, patch, subresource="scale")
         except errors.NotFound:
@@ -80,8 +90,8 @@ class Writer:
             if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
                 raise
             raise errors.Unavailable(str(error)) from error  # a status of 500 is tried again later
-        state.last_write = decision.replicas, int(answer["metadata"]["resourceVersion"])
-        state.known = decision.replicas
+        state.last_write = LastWrite(decision.replicas, int(answer["metadata"]["resourceVersion"]))
+        state.known_count = decision.replicas
         state.changes.insert(0, status.change(before, decision, _time()))
         del state.changes[status.KEPT :]
         self._targets.expire(target.kind, Key(namespace, target.name))
@@ -97,26 +107,34 @@ class Writer:
         *,
         moment: float,
     ) -> None:
-        """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in
-        monotonic seconds.
+        """Write the status if it has news; changes of figures alone wait for `FIGURES_SECONDS`.
+
+        Args:
+            autoscaler: the Autoscaler, with its current status.
+            target: the target, with its counts.
+            state: the state of the Autoscaler, with the decision.
+            active: the condition `ScalingActive`.
+            signals: the health of the sources of readings.
+            moment: monotonic seconds.
         """
         content = _content(target, state, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
         new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
         may_wait = not status.is_urgent(old, new)
-        if may_wait and (not status.is_news(old, new) or moment - state.reported < SAY_SECONDS):
+        if may_wait and (not status.is_news(old, new) or moment - state.reported < FIGURES_SECONDS):
             return
         await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
         state.reported = moment
 
     async def refuse(self, autoscaler: Object, reason: str, message: str) -> None:
-        """Write a status that gives the reason why nothing is sized."""
+        """Write a status with the reason why the target cannot be sized."""
         decision = Decision(0, reason, message)
-        ready = [Condition(type_, "False", reason, message) for type_ in ("Ready", "ScalingActive")]
+        conditions = [Condition(type_, "False", reason, message) for type_ in ("Ready", "ScalingActive")]
         old = autoscaler.get("status") or {}
         generation = autoscaler["metadata"].get("generation", 1)
         changes = old.get("decisions") or []
-        new = status.build(status.Content(decision, 0, 0, ready, changes=changes), old, generation, _time())
+        content = status.Content(decision, current=0, ready=0, conditions=conditions, changes=changes)
+        new = status.build(content, old, generation, _time())
         if status.is_urgent(old, new):
             await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
 
@@ -124,21 +142,21 @@ class Writer:
 def _content(
     target: ScaleTarget, state: TargetState, active: Condition, signals: Sequence[Health], now: float
 ) -> status.Content:
-    """Return the content of the status after the last decision."""
+    """Return the content of the status after the last decision; `now` is in Unix seconds."""
     decision, counts = state.decision, target.object.get("status") or {}
     assert decision is not None
     ready = Condition("Ready", "True", decision.reason, decision.message)
     return status.Content(
         decision,
-        counts.get("replicas", 0),
-        counts.get("readyReplicas", 0),
-        [ready, active],
-        signals,
-        state.learned(now),
-        state.schedule(now),
-        state.changes,
-        status.metrics(state.config.metrics, decision.metric_needs),
-        target.selector if active.reason == other_writers.UNMANAGED else "",
+        current=counts.get("replicas", 0),
+        ready=counts.get("readyReplicas", 0),
+        conditions=[ready, active],
+        signals=signals,
+        learned=state.learned(now),
+        schedule=state.schedule(now),
+        changes=state.changes,
+        metrics=status.metrics(state.config.metrics, decision.metric_needs),
+        selector=target.selector if active.reason == other_writers.UNMANAGED else "",
     )
 
 
@@ -147,4 +165,5 @@ def _event(name: str, before: int, decision: Decision) -> str:
 
 
 def _time() -> str:
+    """Return the current time in RFC 3339."""
     return clock.rfc3339(clock.now())

@@ -104,7 +104,7 @@ class Trial:
     def __init__(self, recipe: Recipe) -> None:
         workload = recipe.workload(0)
         unit = workload.replica.rate
-        self._name, self._floor, self._history = recipe.name, 0.25 * unit, workload.terms(1).history
+        self._name, self._floor, self._history = recipe.name, 0.25 * unit, workload.policy_inputs(1).history
         self._forecaster = Forecaster(unit, 0.995)
         self._work = workload.load.per_second(workload.seconds).work
         self._start = workload.start

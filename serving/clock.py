@@ -1,7 +1,11 @@
 """The only module that reads the clock; other code takes `now` as an argument."""
 
 import datetime as dt
+import re
 import time
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)", re.ASCII)
+"""The form of a time; `fromisoformat` also takes dates alone, and times without a zone."""
 
 
 def now() -> dt.datetime:
@@ -30,4 +34,6 @@ def parse(text: str) -> dt.datetime:
     Raises:
         ValueError: `text` is not RFC 3339.
     """
+    if _RFC3339.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not an RFC 3339 time")
     return dt.datetime.fromisoformat(text)

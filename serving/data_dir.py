@@ -38,7 +38,7 @@ class DataDir:
 
     @property
     def is_of_up(self) -> bool:
-        """Whether an `up` has made this directory: then its gateway and its node are on one machine."""
+        """Whether `slipway up` made this directory: then the gateway and the node are on this machine."""
         return self.configuration.exists()
 
     @property
@@ -83,12 +83,12 @@ class DataDir:
         return self.run / "ports.json"
 
     def metrics(self, component: str) -> Path:
-        """Port of a component's metrics."""
+        """File with the port of a component's metrics page."""
         return self.pages / f"{component}.json"
 
     @property
     def pages(self) -> Path:
-        """The ports of all components' metrics, which `serving.metrics.pages` reads."""
+        """Directory of the files of `metrics`, which `serving.metrics.pages` reads."""
         return self.run / "metrics"
 
     @property

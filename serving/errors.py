@@ -1,6 +1,5 @@
 """The tree of exceptions.
 
-
     SlipwayError
     ├── ApiError                 the API responded with a Status (code, reason, message, details)
     │   ├── NotFound             404
@@ -16,6 +15,7 @@
     ├── Permanent                retrying cannot help until something is changed; carries a condition reason
     │   └── SpaceInvalid         an invalid search space; names field, rule and value
     ├── Temporary                retrying can help, after `retry_after` seconds
+    ├── LeadershipLost           another process is the leader now, or may be: this process must end
     └── UserError                the command line or a file is wrong; the message says what to do
         └── NoApi                no kubeconfig names an API
 
@@ -33,11 +33,14 @@ class SlipwayError(Exception):
 
 @dataclass(frozen=True)
 class Cause:
-    """A broken rule: its field (a JSON path such as `spec.predictors[0].name`), the rule and the value."""
+    """A broken rule, as a StatusCause of the Kubernetes API."""
 
     field: str
+    """JSON path such as `spec.predictors[0].name`."""
     message: str
+    """The rule and the value."""
     reason: str = "FieldValueInvalid"
+    """Type of the error for programs, such as `FieldValueNotFound`."""
 
 
 class ApiError(SlipwayError):
@@ -120,7 +123,10 @@ class SpaceInvalid(Permanent):
 
 
 class Temporary(SlipwayError):
-    """Retrying can help; `reason` is the CamelCase condition reason, `retry_after` is in seconds."""
+    """Retrying can help, after `retry_after` seconds (None: after the back-off of the reconcile loop).
+
+    `reason` is the CamelCase condition reason.
+    """
 
     def __init__(self, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -15,7 +15,7 @@ from serving.system import run_files
 from serving.system.network import addresses, http_pages
 
 LOOPBACK = "127.0.0.1"
-"""Address of a page that was recorded without one."""
+"""Address of a page whose record has no host."""
 PATH = "/metrics"
 TOTALS = "/totals"
 TOTALS_PATH = PATH + TOTALS
@@ -50,14 +50,14 @@ def pages(folder: Path) -> list[Page]:
     return recorded_pages
 
 
-def recorded(note: Path) -> Page:
+def recorded(record: Path) -> Page:
     """Return the page that a component has recorded in a file.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: there is no record, or a malformed one.
     """
-    content = orjson.loads(note.read_bytes())
-    return Page(note.stem, int(content["port"]), str(content.get("host", LOOPBACK)))
+    content = orjson.loads(record.read_bytes())
+    return Page(record.stem, int(content["port"]), str(content.get("host", LOOPBACK)))
 
 
 def of_registry(registry: CollectorRegistry) -> Callable[[], Awaitable[str]]:
@@ -71,16 +71,16 @@ def of_registry(registry: CollectorRegistry) -> Callable[[], Awaitable[str]]:
 
 @contextlib.asynccontextmanager
 async def served(
-    pages: Mapping[str, Callable[[], Awaitable[str]]], note: Path, host: str, port: int
+    pages: Mapping[str, Callable[[], Awaitable[str]]], record: Path, host: str, port: int
 ) -> AsyncIterator[Page]:
     """Serve pages of metrics on this event loop while the block runs; yield the address.
 
     Args:
         pages: by path; each returns the text in Prometheus's format 0.0.4, for each request;
             errors.Unavailable becomes a 503.
-        note: JSON file that gets the address; its name is the component's.
+        record: JSON file that gets the address; its name is the component's.
         host: the literal address to listen on.
-        port: TCP port; 0 is the latest one in `note` if it is free, else any.
+        port: TCP port; 0 is the latest one in `record` if it is free, else any.
 
     Raises:
         OSError: the requested port is taken.
@@ -89,14 +89,14 @@ async def served(
     async with contextlib.AsyncExitStack() as stack:
         try:
             bound = await stack.enter_async_context(
-                http_pages.serving(answers, host, port or _latest_port(note))
+                http_pages.serving(answers, host, port or _latest_port(record))
             )
         except OSError as error:
             if port or error.errno != errno.EADDRINUSE:
                 raise
             bound = await stack.enter_async_context(http_pages.serving(answers, host, 0))
-        run_files.write(note, orjson.dumps({"host": host, "port": bound}))
-        yield Page(note.stem, bound, host)
+        run_files.write(record, orjson.dumps({"host": host, "port": bound}))
+        yield Page(record.stem, bound, host)
 
 
 def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.Page:
@@ -106,8 +106,8 @@ def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.Page:
     return answer
 
 
-def _latest_port(note: Path) -> int:
+def _latest_port(record: Path) -> int:
     """Return the latest port, 0 if there is no record."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return recorded(note).port
+        return recorded(record).port
     return 0

@@ -1,7 +1,7 @@
 """The settings of a model server as environment variables of its container, `SLIPWAY_RUNTIMES__NAME`. Pure.
 
-The node agent writes them and the server reads them, without a validation library, which would slow each
-start.
+The node agent writes the variables, and the model server reads them without a validation library, whose
+import would slow each start.
 """
 
 from collections.abc import Mapping
@@ -44,13 +44,24 @@ def read(environment: Mapping[str, str]) -> RuntimeSettings:
 
 
 def _number(variable: str, text: str, hint: Any) -> Any:
+    """Return the value of a variable.
+
+    Args:
+        variable: its name, for the message of an error.
+        text: its text.
+        hint: the type of the setting: `Annotated[int or float, Quantity(...)]`.
+
+    Raises:
+        errors.UserError: not a number within the bounds of the quantity.
+    """
+    number_type = hint.__origin__
     (quantity,) = (data for data in hint.__metadata__ if isinstance(data, Quantity))
     try:
-        value = hint.__origin__(text)
+        value = number_type(text)
     except ValueError:
         value = None
     if value is None or not quantity.least <= value <= quantity.most:
-        kind = "an integer" if hint.__origin__ is int else "a number"
+        kind = "an integer" if number_type is int else "a number"
         rule = f"{kind} from {quantity.least:.10g} to {quantity.most:.10g} ({quantity.unit})"
         raise errors.UserError(f"{variable}: must be {rule}, not {text!r}")
     return value

@@ -106,7 +106,7 @@ class NodeSettings(Section):
     drain_seconds: Seconds = 1.5
     """From leaving the EndpointSlice to SIGTERM: the time in which every gateway stops sending."""
     reserve_seconds: Seconds = 60.0
-    """For which the TCP ports of a Pod that is gone are reserved: a gateway that hangs still connects to
+    """Time after a Pod's end for which its TCP ports remain reserved: a gateway that hangs still connects to
     them, and is replaced within 20 s."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/node.json` names."""
@@ -185,8 +185,8 @@ class GatewaySettings(Section):
     retries: CountOrZero = 2
     """Attempts on another replica when the first never began (connect failure, refused stream)."""
     retry_budget_percent: Percent = 20.0
-    """Concurrent retries, of the requests in flight: a sick service must not get twice its load (Envoy's
-    default)."""
+    """Most concurrent retries, as a share of the requests in flight: a sick service must not get twice its
+    load (Envoy's default)."""
     retry_min_concurrency: CountOrZero = 10
     """Concurrent retries that are always allowed; Envoy's 3 is less than a burst onto a replica that has just
     ended."""
@@ -238,8 +238,9 @@ class ActivatorSettings(Section):
     retry_seconds: Interval = 0.05
     """Between attempts when no other replica is ready."""
     idle_seconds: Interval = 0.5
-    """Idle time after which, or after twice which, the activator closes a connection to a replica: within a
-    burst none is idle for so long, and a replica that stops waits until its connections are closed."""
+    """The activator closes a connection to a replica that has been idle for one to two times this long:
+    within a burst none is idle for so long, and a replica that stops waits until its connections are
+    closed."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/activator.json`
     names."""
@@ -267,7 +268,7 @@ class ControllerSettings(Section):
     backoff_cap_seconds: Interval = 30.0
     """Longest delay after a failed reconcile."""
     leader_election: bool = False
-    """Of several processes of controllers one works and the others wait. Below `up` a lock of the data
+    """Of several processes of controllers one works and the others wait. With `slipway up` a lock of the data
     directory does the same."""
     lease_namespace: str = "default"
     """Namespace of the Leases of gateways and controllers: on a cluster that of the installation."""
@@ -395,9 +396,10 @@ class RuntimeSettings(Section):
     """An inference request, after decompression: 130,000 rows of 64 doubles as binary tensors, far above any
     sensible batch."""
     request_memory_bytes: Bytes = 256 * 1024 * 1024
-    """Memory that requests, one or all together, may take when they are decoded, and as much again for
-    received bodies: 40,000 rows of 64 doubles in JSON, whose numbers take 100 bytes each. With a memory limit
-    at most a half of what is free after the start, and a quarter for bodies."""
+    """Memory that decoded requests, one or all together, may take, and as much again that received bodies may
+    take: 40,000 rows of 64 doubles in JSON, whose numbers take 100 bytes each. Of the memory that a memory
+    limit leaves free after the start, decoded requests may take at most a half, and bodies at most a quarter,
+    but 16 MiB in any case."""
     compress_from_bytes: Bytes = 1024
     """Smaller responses are not compressed, as compression would cost more than it saves."""
     inline_seconds: Seconds = 0.002
@@ -412,7 +414,8 @@ class RuntimeSettings(Section):
     context_tokens: CountOrZero = 0
     """Longest prompt with its answer; 0: the model's. Each sequence has memory for so many tokens."""
     waiting_sequences: Count = 256
-    """Requests that wait for a place among them: four batches. Further requests get 429 with Retry-After."""
+    """Requests that wait until one of the `sequences` ends: four batches. Further requests get 429 with
+    Retry-After."""
     prompt_tokens_per_step: Count = 512
     """Prompt tokens that are read between two tokens of the other sequences: a longer part makes them wait
     longer, a shorter one reads prompts more slowly."""
@@ -423,10 +426,11 @@ class RuntimeSettings(Section):
     """After SIGTERM, time in which new connections are still served, each response closing its connection: a
     gateway that has not seen the change yet gets answers and no resets."""
     idle_seconds: Seconds = 5.0
-    """Longest wait after that for clients to close idle connections: a gateway closes them when it learns
-    that the replica ends, and after `upstream_idle_seconds` in any case."""
+    """Longest wait after `linger_seconds` for clients to close idle connections: a gateway closes them when
+    it learns that the replica ends, and after `upstream_idle_seconds` in any case."""
     grace_seconds: Seconds = 24.0
-    """Longest wait for requests in flight after that; all three together are below the Pod's 30 s."""
+    """Longest wait after `idle_seconds` for requests in flight; `linger_seconds`, `idle_seconds` and this
+    wait together are below the Pod's 30 s."""
     backlog: Count = BACKLOG
     """Connections that wait for accept, as uvicorn's."""
 

@@ -15,6 +15,8 @@ from kubernetes.client import models
 
 TARGET = Path(__file__).parent.parent / "serving" / "embedded" / "apiserver" / "schema" / "builtin.json"
 
+# A definition has its model's name without the API version, such as Container for V1Container. The tables
+# name definitions, and fields as DEFINITION.FIELD.
 KINDS = {
     "Namespace": "V1Namespace",
     "Service": "V1Service",
@@ -27,6 +29,7 @@ KINDS = {
     "EndpointSlice": "V1EndpointSlice",
     "Lease": "V1Lease",
 }
+"""The model of each kind."""
 
 HONOURED_VOLUMES = frozenset(
     {"name", "emptyDir", "hostPath", "configMap", "secret", "image", "projected", "downwardAPI"}
@@ -61,7 +64,9 @@ LIST_MAPS: dict[str, tuple[str, ...]] = {
     "DeploymentStatus.conditions": ("type",),
     "ObjectMeta.ownerReferences": ("uid",),
 }
+"""Lists of objects, and the fields that identify an item: `listType=map`, `listMapKey`."""
 SETS = frozenset({"ObjectMeta.finalizers"})
+"""Lists of scalars without duplicates: `listType=set`. All other lists are atomic."""
 MERGED_LISTS: dict[str, str] = {
     "Container.ports": "containerPort",
     "EphemeralContainer.ports": "containerPort",
@@ -71,8 +76,10 @@ MERGED_LISTS: dict[str, str] = {
     "PodStatus.hostIPs": "ip",
     "ObjectMeta.finalizers": "",
 }
-"""Keys of strategic merge that are not the first list-map key; empty: a list of scalars."""
+"""Merge keys of strategic merge patches, of lists that are not in `LIST_MAPS` or have several keys there;
+empty: a list of scalars."""
 RETAIN_KEYS = {"PodSpec.volumes": "merge,retainKeys", "DeploymentSpec.strategy": "retainKeys"}
+"""Fields whose `patchStrategy` has `retainKeys`, with the whole strategy."""
 ATOMIC_MAPS = frozenset(
     {
         "LabelSelector",
@@ -89,7 +96,9 @@ ATOMIC_MAPS = frozenset(
         "TypedLocalObjectReference",
     }
 )
+"""Definitions that server-side apply replaces as a whole: `mapType=atomic`."""
 ATOMIC_FIELDS = frozenset({"PodSpec.nodeSelector", "ServiceSpec.selector"})
+"""Maps of strings that server-side apply replaces as a whole."""
 QUANTITY_MAPS = frozenset(
     {
         "ResourceRequirements.limits",
@@ -100,7 +109,9 @@ QUANTITY_MAPS = frozenset(
         "ContainerStatus.allocatedResources",
     }
 )
+"""Maps of quantities; the models have strings for quantities."""
 QUANTITIES = frozenset({"EmptyDirVolumeSource.sizeLimit", "ResourceFieldSelector.divisor"})
+"""Quantities."""
 INT64 = frozenset(
     {
         "ConfigMapVolumeSource.defaultUser",
@@ -136,7 +147,7 @@ INT64 = frozenset(
         "Toleration.tolerationSeconds",
     }
 )
-"""All other integers are int32."""
+"""Integers, and lists of integers, of 64 bits; all others are int32."""
 KEY_DEFAULTS = {"ContainerPort.protocol": "TCP", "ServicePort.protocol": "TCP"}
 """Defaults of fields that are list-map keys: the key of an item that omits them."""
 
@@ -163,6 +174,7 @@ def generate() -> str:
 
 
 def _name(model: str) -> str:
+    """Return the name of the definition of a model: the model's name without the API version."""
     for prefix in ("CoreV1", "DiscoveryV1", "V1alpha3", "V1"):
         if model.startswith(prefix):
             return model.removeprefix(prefix)
@@ -170,6 +182,7 @@ def _name(model: str) -> str:
 
 
 def _definition(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI schema of a definition, from pydantic's JSON schema of its model."""
     properties = {
         field: _field(f"{name}.{field}", child) for field, child in schema.get("properties", {}).items()
     }
@@ -187,10 +200,12 @@ def _definition(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_paragraph(schema: dict[str, Any]) -> str:
+    """Return the description in one line, without the list of attributes in a model's docstring."""
     return " ".join(schema.get("description", "").split("\n\nAttributes:")[0].split())
 
 
 def _field(path: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI schema of a field (DEFINITION.FIELD), with its merge rules and default."""
     out = _sized(path, _type(schema))
     if text := _first_paragraph(schema):
         out["description"] = text
@@ -218,6 +233,7 @@ def _field(path: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sized(path: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Set the format of an integer field, or of a list of integers; return the schema."""
     for number in (schema, schema.get("items", {})):
         if number.get("type") == "integer":
             number["format"] = "int64" if path in INT64 else "int32"
@@ -225,6 +241,10 @@ def _sized(path: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _type(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI type of pydantic's JSON schema of a field, without its description.
+
+    An optional field is `anyOf` its type and null; the API has no null.
+    """
     options = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
     types = [option.get("type") for option in options]
     if sorted(map(str, types)) == ["integer", "string"]:
@@ -247,6 +267,7 @@ def _type(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reachable(definitions: dict[str, Any], roots: list[str]) -> set[str]:
+    """Return the names of the definitions that the roots refer to, directly or not, and of the roots."""
     reachable: set[str] = set()
     todo = list(roots)
     while todo:
@@ -258,6 +279,7 @@ def _reachable(definitions: dict[str, Any], roots: list[str]) -> set[str]:
 
 
 def _references(node: Any) -> list[str]:
+    """Return the names of the definitions that a part of a schema refers to (`$ref`)."""
     if isinstance(node, list):
         return [name for child in node for name in _references(child)]
     if not isinstance(node, dict):

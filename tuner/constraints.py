@@ -9,7 +9,7 @@ def bound_of(constraint: Constraint) -> float:
     """Return the bound of a constraint: in seconds, or as the share of an error rate.
 
     Raises:
-        ValueError: neither a duration nor a percentage.
+        ValueError: `atMost` is neither a duration nor a percentage.
     """
     if constraint.at_most.endswith("%"):
         return float(constraint.at_most[:-1]) / 100
@@ -19,8 +19,9 @@ def bound_of(constraint: Constraint) -> float:
 def measured_value(window: Window, metric: str, percentile: int) -> Estimate | None:
     """Return a window's value of a constraint's metric; None, which breaks the constraint, if it has none.
 
-    Latencies are those of the answered requests. A failed request counts as never answered: if more fail than
-    lie above a percentile, that percentile is above every bound.
+    A latency is in seconds, an error rate is a share. Latencies are those of the answered requests. A failed
+    request counts as never answered: if more fail than lie above a percentile, that percentile is above every
+    bound. The inter-token latency (`itl`) is exempt: its samples are gaps between tokens, not requests.
     """
     if metric == "errorRate":
         return window.error_rate

@@ -6,6 +6,7 @@ A restart loses nothing: all measurements are in Trials, whose names follow from
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
+from typing import NamedTuple
 
 from serving import clock, engines, errors
 from serving.data_dir import DataDir
@@ -37,6 +38,7 @@ from tuner.settings import DEFAULTS, TunerSettings
 _RECOMMENDED = "Recommended"
 """The condition with the result of the search."""
 _OWNER, _TARGET, _NAMESPACE = "owner", "target", "namespace"
+"""Names of the indexes: Trials by the uid of their experiment; experiments by target and by namespace."""
 
 
 class ExperimentController:
@@ -54,9 +56,10 @@ class ExperimentController:
         images: RuntimeImageSettings = SERVING.runtime_images,
         volume: str = IMAGE.source,
     ) -> None:
+        """Watch the objects; `volume` is the setting `models.volume`."""
         self._kube = kube
         self._volume = volume
-        self._cluster = VersionReader(kube)
+        self._version_reader = VersionReader(kube)
         self._images = images
         self._engines = known_engines
         self._settings = settings
@@ -67,7 +70,7 @@ class ExperimentController:
         self._inferences = watches.of(kinds.INFERENCE)
         self._versions = watches.of(kinds.MODEL_VERSION)
         self._loop = Reconciler("experiment", self.reconcile, config)
-        self._experiments.index(_TARGET, _target)
+        self._experiments.index(_TARGET, _target_keys)
         self._experiments.index(_NAMESPACE, lambda experiment: [experiment["metadata"]["namespace"]])
         self._experiments.on_change(self._experiment_changed)
         self._trials.index(_OWNER, _owner_uids)
@@ -83,19 +86,19 @@ class ExperimentController:
             self._worker.close()
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Advance one experiment by a step."""
+        """Advance one experiment by a step: request a plan from the search worker, and carry it out."""
         experiment = self._experiments.get(*key)
         if experiment is None or is_deleting(experiment) or _is_over(experiment):
             return None
-        versions = await self._cluster.read() if self._volume == AUTO else None
-        choice = volumes.choose(self._volume, versions)
+        cluster_versions = await self._version_reader.read() if self._volume == AUTO else None
+        choice = volumes.choose(self._volume, cluster_versions)
         try:
             plan = await self._worker.plan(self._request(experiment, choice.source))
         except errors.Temporary as error:
             await self._report_failure(experiment, error)
             raise
         current = self._experiments.get(*key)
-        if current is None or _generation(current) != _generation(experiment):
+        if current is None or _spec_version(current) != _spec_version(experiment):
             return None  # deleted, replaced or changed meanwhile: that change has a reconcile of its own
         await self._carry_out(experiment, plan)
         return None
@@ -130,7 +133,7 @@ class ExperimentController:
         status = experiment.get("status") or {}
         stored = status.get("conditions") or []
         failed = [Condition(name, "False", error.reason, str(error)) for name in (_RECOMMENDED, "Ready")]
-        _, generation = _generation(experiment)
+        generation = _spec_version(experiment).generation
         merged = conditions.merge(stored, failed, generation=generation, now=clock.rfc3339(clock.now()))
         others = [condition for condition in stored if condition["type"] not in (_RECOMMENDED, "Ready")]
         body = {"phase": "Pending", **status, "conditions": [*others, *merged]}
@@ -141,6 +144,7 @@ class ExperimentController:
         return RecordedExperiment(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))
 
     async def _carry_out(self, experiment: Object, plan: ExperimentPlan) -> None:
+        """Write what a plan has, Trials first: a controller that is killed in between repeats the rest."""
         for trial in plan.trials:
             await self._create(kinds.TRIAL, trial, experiment)
         if plan.profile is not None:
@@ -173,7 +177,7 @@ class ExperimentController:
 
     def _trial_changed(self, before: Object | None, after: Object | None) -> None:
         """Reconcile the experiment if the trial began or ended; its windows do not matter here."""
-        if before is not None and after is not None and _phase(before) == _phase(after):
+        if before is not None and after is not None and _progress(before) == _progress(after):
             return
         meta = (after or before or {})["metadata"]
         for owner in meta.get("ownerReferences") or []:
@@ -181,7 +185,7 @@ class ExperimentController:
                 self._loop.add(Key(meta["namespace"], owner["name"]))
 
     def _inference_changed(self, before: Object | None, after: Object | None) -> None:
-        if before is None or after is None or _generation(before) != _generation(after):
+        if before is None or after is None or _spec_version(before) != _spec_version(after):
             self._wake(Key.of(after or before or {}), "inference")
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
@@ -197,11 +201,13 @@ class ExperimentController:
                 self._loop.add(Key.of(experiment))
 
     def _wake(self, key: Key, field: str) -> None:
+        """Reconcile the experiments whose `target.<field>` names this object."""
         for experiment in self._experiments.by_index(_TARGET, f"{field} {key}"):
             self._loop.add(Key.of(experiment))
 
 
 def _is_over(experiment: Object) -> bool:
+    """Return whether the experiment has finished with its present spec."""
     status = experiment.get("status") or {}
     current = status.get("observedGeneration") == experiment["metadata"].get("generation")
     return current and status.get("phase") in FINISHED
@@ -209,8 +215,8 @@ def _is_over(experiment: Object) -> bool:
 
 def _user_metadata(experiment: Object) -> Object:
     """Return the metadata that users write, and the generation, which changes with the spec."""
-    own = ("resourceVersion", "managedFields")
-    return {key: value for key, value in experiment["metadata"].items() if key not in own}
+    by_server = ("resourceVersion", "managedFields")  # these change with the status, too
+    return {key: value for key, value in experiment["metadata"].items() if key not in by_server}
 
 
 def version_inputs(version: Object) -> tuple[str, str, str, str]:
@@ -219,16 +225,32 @@ def version_inputs(version: Object) -> tuple[str, str, str, str]:
     return version["metadata"]["uid"], status.get("image", ""), status.get("digest", ""), blocked(version)
 
 
-def _generation(obj: Object) -> tuple[str, int]:
-    return obj["metadata"]["uid"], obj["metadata"].get("generation", 1)
+class _SpecVersion(NamedTuple):
+    """Identifies one spec of one object, also if the object was deleted and created again."""
+
+    uid: str
+    generation: int
 
 
-def _phase(trial: Object) -> tuple[str, bool]:
+def _spec_version(obj: Object) -> _SpecVersion:
+    return _SpecVersion(obj["metadata"]["uid"], obj["metadata"].get("generation", 1))
+
+
+class _Progress(NamedTuple):
+    """The state of a Trial as far as plans depend on it."""
+
+    final_phase: str
+    """Empty while the Trial has not finished."""
+    is_deleting: bool
+
+
+def _progress(trial: Object) -> _Progress:
     phase = (trial.get("status") or {}).get("phase", "")
-    return phase if phase in FINISHED else "", is_deleting(trial)
+    return _Progress(phase if phase in FINISHED else "", is_deleting(trial))
 
 
-def _target(experiment: Object) -> Iterable[str]:
+def _target_keys(experiment: Object) -> Iterable[str]:
+    """Return the keys of an experiment in the index of targets: `FIELD NAMESPACE/NAME`."""
     meta, target = experiment["metadata"], experiment["spec"]["target"]
     return [
         f"{field} {Key(meta['namespace'], target[field])}"
@@ -251,7 +273,7 @@ async def prepared(
     images: RuntimeImageSettings = SERVING.runtime_images,
     volume: str = SERVING.models.volume,
 ) -> AsyncIterator[ExperimentController]:
-    """Yield a controller with a client of its own; it runs once `watches` do."""
+    """Yield a controller with a client of its own; its `run` reconciles once `watches` have their objects."""
     async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
         worker = SearchWorker(settings.trials.idle_seconds)
         yield ExperimentController(

@@ -29,8 +29,8 @@ from tuner.specs.space import Space
 from tuner.trial_record import TrialRecord
 
 Price = Callable[[Space], Floats]
-"""Returns the hourly cost of each spec of a space with this experiment's target and prices."""
-_ASPECTS = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning.RECOMMENDED}
+"""Returns the (n,) hourly costs of the n specs of a space, with this experiment's target and prices."""
+_CONDITION_TYPES = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning.RECOMMENDED}
 """Type of the condition that reports an error, by the error's reason; SpaceValid for any other reason."""
 
 
@@ -53,7 +53,10 @@ class Decide(Protocol):
 
 
 def make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> ExperimentPlan:
-    """Return the next step of an experiment."""
+    """Return the next step of an experiment; `search` is `tuner.search.next_decision.decide`.
+
+    An error of the experiment is part of the plan: its phase becomes Pending or Failed, with a condition.
+    """
     try:
         return _make_plan(request, now, search)
     except errors.Temporary as error:
@@ -61,8 +64,8 @@ def make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experim
         condition = Condition(planning.TARGET_READY, "False", error.reason, str(error))
     except errors.Permanent as error:
         phase = "Failed"
-        aspect = _ASPECTS.get(error.reason, planning.SPACE_VALID)
-        condition = Condition(aspect, "False", error.reason, str(error))
+        type_ = _CONDITION_TYPES.get(error.reason, planning.SPACE_VALID)
+        condition = Condition(type_, "False", error.reason, str(error))
     trials = [trial_record.parse(trial) for trial in request.recorded.trials]
     return planning.refused(request.recorded.experiment, trials, condition, phase, now)
 
@@ -139,9 +142,14 @@ def _records(
     digest: str | None = None,
     costs: Floats | None = None,
 ) -> tuple[TrialRecord, ...]:
-    """Return the trials by number, at these hourly costs of the specs or else at their own.
+    """Return the trials in the order of their numbers.
 
-    With a `digest`, those that measured another model are stale.
+    Args:
+        recorded: the experiment and its trials.
+        spec: of the experiment, whose objective and constraints the observations have.
+        space: of the spec.
+        digest: of the model; trials that measured another model are stale. None: no trial is stale.
+        costs: (n,) hourly costs of the space's n specs; None: each trial has the cost of its own time.
     """
     records = [
         trial_record.read(
@@ -160,7 +168,7 @@ def _records(
 def _prices(
     tuned_target: rendering.TunedTarget, version: Object, spec: ProfilingExperimentSpec, space: Space
 ) -> Floats:
-    """Return the hourly costs of another experiment's specs; zeros if a spec cannot be rendered."""
+    """Return the (n,) hourly costs of another experiment's specs; zeros if a spec cannot be rendered."""
     try:
         return rendering.costs(tuned_target, version, space, spec.prices)
     except errors.Permanent:
@@ -183,28 +191,33 @@ def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: 
         return None
     if space is None:
         return None
-    shared = _shared(spec.constraints, snapshot.experiment_spec.constraints)
-    spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
+    shared = _shared_constraints(spec.constraints, snapshot.experiment_spec.constraints)
+    spec = spec.model_copy(update={"constraints": [spec.constraints[index] for index in shared.values()]})
     costs = price(space)
-    records = _records(recorded, spec, space, costs=costs if (costs > 0).all() else None)
+    are_priced = bool((costs > 0).all())  # without today's prices, each trial has the cost of its own time
+    records = _records(recorded, spec, space, costs=costs if are_priced else None)
     observations = [record.observation for record in records]
     return Earlier(
-        recorded.experiment["metadata"]["name"],
-        problem_of(spec, space, costs),
-        tuple(observation for observation in observations if observation is not None),
-        tuple(shared),
+        name=recorded.experiment["metadata"]["name"],
+        problem=problem_of(spec, space, costs),
+        observations=tuple(observation for observation in observations if observation is not None),
+        constraints=tuple(shared),
     )
 
 
-def _shared(earlier: Sequence[Constraint], current: Sequence[Constraint]) -> dict[int, int]:
-    """Return the constraints of both experiments: index among the current ones to index among the earlier."""
-    places = {_measure(constraint): place for place, constraint in enumerate(earlier)}
+def _shared_constraints(earlier: Sequence[Constraint], current: Sequence[Constraint]) -> dict[int, int]:
+    """Return the constraints on a measure of both experiments, whose bounds may differ.
+
+    Each is its index in `current`, mapped to its index in `earlier`.
+    """
+    earlier_index = {_measure(constraint): index for index, constraint in enumerate(earlier)}
     return {
-        k: places[_measure(constraint)]
-        for k, constraint in enumerate(current)
-        if _measure(constraint) in places
+        index: earlier_index[_measure(constraint)]
+        for index, constraint in enumerate(current)
+        if _measure(constraint) in earlier_index
     }
 
 
 def _measure(constraint: Constraint) -> tuple[str, int]:
+    """Return the metric and percentile of a constraint; an error rate has no percentile."""
     return constraint.metric, 0 if constraint.metric == "errorRate" else constraint.percentile

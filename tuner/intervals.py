@@ -8,19 +8,20 @@ from serving.resources.tuning.trial import Estimate
 Z95 = 1.96
 """Standard deviations to either end of a 95 % interval."""
 WIDEST = math.log(20)
-"""Largest half width of an interval: a value that may be 20 times as much is unknown."""
+"""Largest half width of an interval, as a logarithm: beyond a factor of 20 the value counts as unknown."""
 
 
 def log_deviation(estimate: Estimate) -> float:
-    """Return the standard deviation of the logarithm, from the 95 % interval; 0 if unknown."""
+    """Return the standard deviation of the logarithm, from the 95 % interval; 0 if there is no interval."""
     return half_width(estimate) / Z95
 
 
 def half_width(estimate: Estimate) -> float:
-    """Return half of the 95 % interval's width, as a logarithm: at most WIDEST, and 0 if it is unknown.
+    """Return half of the 95 % interval's width, as a logarithm: at most WIDEST, and 0 without an interval.
 
-    The upper end of a percentile of few requests is unbounded and far away: then twice the lower half counts.
-    Without a lower end, as for the mean of few requests, the upper half counts.
+    There is no interval if the value is not positive, or not between two different ends. The upper end of a
+    percentile of few requests may be far too high: the half width is at most twice the lower half. Without a
+    positive lower end, as for the mean of few requests, the upper half counts.
     """
     if (
         estimate.value <= 0
@@ -55,20 +56,24 @@ def pooled(estimates: Sequence[Estimate], repeatability: float = 0.0) -> Estimat
         return estimates[0]
     if any(e.value <= 0 for e in estimates):
         values = [e.value for e in estimates]
-        below = _spread(values, [e.value - e.low for e in estimates])
-        above = _spread(values, [e.high - e.value for e in estimates])
+        below = _half_width_of_mean(values, [e.value - e.low for e in estimates])
+        above = _half_width_of_mean(values, [e.high - e.value for e in estimates])
         mean = sum(values) / len(values)
         return Estimate(value=mean, low=mean - below, high=mean + above)
     logs = [math.log(e.value) for e in estimates]
-    halves = [math.hypot(half, Z95 * repeatability) if (half := half_width(e)) else 0.0 for e in estimates]
-    spread = _spread(logs, halves)
+    own_halves = [half_width(e) for e in estimates]
+    halves = [math.hypot(half, Z95 * repeatability) if half else 0.0 for half in own_halves]
+    spread = _half_width_of_mean(logs, halves)
     mean = sum(logs) / len(logs)
     return Estimate(value=math.exp(mean), low=math.exp(mean - spread), high=math.exp(mean + spread))
 
 
-def _spread(values: Sequence[float], halves: Sequence[float]) -> float:
-    """Return half the 95 % interval of the mean, from the values' intervals or from their differences."""
+def _half_width_of_mean(values: Sequence[float], halves: Sequence[float]) -> float:
+    """Return half the width of the 95 % interval of the mean.
+
+    It is the larger of two: by the half widths of the values' own intervals, or by the values' differences.
+    """
     count, mean = len(values), sum(values) / len(values)
-    within = math.sqrt(sum(half**2 for half in halves)) / count
-    between = math.sqrt(sum((value - mean) ** 2 for value in values) / (count * max(count - 1, 1)))
-    return max(within, Z95 * between)
+    by_intervals = math.sqrt(sum(half**2 for half in halves)) / count
+    variance = sum((value - mean) ** 2 for value in values) / max(count - 1, 1)
+    return max(by_intervals, Z95 * math.sqrt(variance / count))

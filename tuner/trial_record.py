@@ -14,9 +14,10 @@ from tuner.search.problem import Floats, Observation
 from tuner.specs.space import Space
 
 Meets = Literal["Yes", "No", "Unsure", ""]
-"""Whether the constraints are met, by the intervals; empty if nothing was measured."""
-Key = int | tuple[tuple[str, str, str], ...]
-"""A spec: its row in the space, or its settings if it lies outside the space."""
+"""Whether the constraints are met; Unsure if a bound lies within the 95 % interval of its value, empty if
+nothing was measured."""
+SpecKey = int | tuple[tuple[str, str, str], ...]
+"""Identity of a spec: its row in the space; outside the space its settings as (category, name, value)."""
 MEASURED = "Measured"
 """The reason of a trial that was measured completely: only such trials are compared."""
 LOAD_FAILED = "LoadFailed"
@@ -28,7 +29,8 @@ LOAD_RETRIED = "LoadRetried"
 UNEXPECTED_ERROR = "UnexpectedError"
 """Prefix of a trial's note that its measurement ended with an error that no code expects."""
 _MAY_SUCCEED = (LOAD_RESTARTED, LOAD_RETRIED, UNEXPECTED_ERROR)
-"""Notes of a trial whose load failed, and may succeed in another."""
+"""Prefixes of the notes of a trial with the reason LOAD_FAILED after which another trial of the spec may
+succeed."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,15 @@ class TrialRecord:
     index: int | None = None
     """The row of its spec in the space; None outside the space."""
     objective: Estimate | None = None
-    """In natural units, at the load of the result; None without a result, or if it cannot be computed."""
+    """Value of `objective_value` at the load of the result: not a logarithm; None without a result, or if it
+    cannot be computed."""
     observation: Observation | None = None
     """For the search; None while the trial runs, outside the space, or without information about its spec."""
     stale: bool = False
-    """Whether it measured another model than the target has now: it counts in the budget only."""
+    """Whether the trial measured another model than the target has now: it only uses up budget."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SpecKey:
         """Identity of its spec."""
         if self.index is not None:
             return self.index
@@ -86,17 +89,20 @@ class TrialRecord:
 
     @property
     def load_is_invalid(self) -> bool:
-        """Whether its load can never be generated: what may pass was tried again, which is noted."""
+        """Whether no trial of the experiment can generate its load, as the experiment's load is invalid.
+
+        A failure that may be temporary leaves a note with a prefix of _MAY_SUCCEED.
+        """
         return self.failed_to_load and not any(note.startswith(_MAY_SUCCEED) for note in self.status.notes)
 
     @property
     def throughput(self) -> float | None:
-        """Requests per second at the highest load that met the constraints."""
+        """Answers per second at the load of the result."""
         return self.status.result.throughput.value if self.status.result is not None else None
 
 
 def parse(trial: Object) -> TrialRecord:
-    """Return a Trial without its place in a space.
+    """Return a Trial without row, objective and observation, for which `read` needs its experiment.
 
     Raises:
         pydantic.ValidationError: not a Trial.
@@ -114,7 +120,7 @@ def read(
     stale: bool = False,
     costs: Floats | None = None,
 ) -> TrialRecord:
-    """Return a Trial with its row, objective and observation; a stale one has neither of the latter.
+    """Return a Trial with its row, objective and observation; a stale Trial has a row only.
 
     Args:
         trial: the object.
@@ -122,7 +128,8 @@ def read(
         objective: of the experiment.
         constraints: of the experiment.
         stale: whether it measured another model than the target has now.
-        costs: (n,) hourly cost of each spec that the observation counts; None counts the trial's own.
+        costs: (n,) hourly cost of each spec of the space, at which the observation's objective is computed;
+            None for the cost in the Trial's own spec.
 
     Raises:
         pydantic.ValidationError: not a Trial.
@@ -132,7 +139,7 @@ def read(
     try:
         index: int | None = space.index(spec.settings)
     except SpaceInvalid:
-        index = None  # what runs today may lie outside the space, or the space was changed
+        index = None  # the spec that runs today may lie outside the space, or the space was changed
     value, observation = None, None
     if not stale and status.result is not None:
         value = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)

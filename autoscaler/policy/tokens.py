@@ -48,6 +48,8 @@ class TokenRates:
         self._replicas, self._was_saturated = 0, False
         """Of the last reading: the replicas that reported, and whether they were saturated while their number
         stayed the same."""
+        self._last_rate = 0.0
+        """Tokens per second of one replica in the last reading; 0 if it was saturated, or not plausible."""
 
     @property
     def capacity(self) -> float | None:
@@ -63,7 +65,7 @@ class TokenRates:
     def learn(self, engines: EngineLoad | None, load: Load | None) -> None:
         """Learn from engine metrics, and the load that gateways counted meanwhile."""
         if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):
-            self._was_saturated = False
+            self._was_saturated, self._last_rate = False, 0.0
             return
         if load is not None and load.seconds > 0 and load.finished > 0:
             decay = math.exp(-load.seconds / DECAY_SECONDS)
@@ -83,9 +85,12 @@ class TokenRates:
             )
         elif not is_saturated and rate_per_replica >= LEAST_TOKENS:
             self._unsaturated_rate = max(self._unsaturated_rate, rate_per_replica)
-            if rate_per_replica > self._saturated_rate:
-                self._saturated_rate = rate_per_replica * HEADROOM
+            # One reading may be wrong: it would take twenty saturated ones to correct the estimate again.
+            proven_rate = min(rate_per_replica, self._last_rate)
+            if proven_rate > self._saturated_rate:
+                self._saturated_rate = proven_rate * HEADROOM
         self._was_saturated = is_saturated and is_same
+        self._last_rate = 0.0 if is_saturated else rate_per_replica
 
     def metric_needs(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[MetricNeed]:
         """Return the needs of the metrics at `rate` requests per second."""

@@ -13,7 +13,7 @@ from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationRep
 from autoscaler.simulate.comparison import Column
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs
-from serving.pages.svg import Scale, Tick, marks
+from serving.pages.svg import Scale, Tick, labelled_ticks
 
 _TIMELINE_WIDTH = 1040
 """Units of about a pixel: the width of the page."""
@@ -115,7 +115,7 @@ def tradeoff(report: SimulationReport) -> Plot:
     # Room below the lowest and above the highest dot.
     y = Scale(_LEAST_PERCENT / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
     frame = svg.frame(
-        marks(x, figures.number), _percent_ticks(y), "replica-hours", "requests that wait too long"
+        labelled_ticks(x, figures.number), _percent_ticks(y), "replica-hours", "requests that wait too long"
     )
     parts = [frame]
     ours = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
@@ -206,7 +206,9 @@ def _middle(report: SimulationReport, x: Scale, index: int) -> float:
 
 
 def _frame(report: SimulationReport, x: Scale, y: Scale, label: str) -> Markup:
-    return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, width=_TIMELINE_WIDTH)
+    return svg.frame(
+        _clock(report, x), labelled_ticks(y, figures.number), "UTC", label, width=_TIMELINE_WIDTH
+    )
 
 
 def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
@@ -304,7 +306,7 @@ def _percent_ticks(y: Scale) -> list[Tick]:
     """Return the ticks of the axis of violations; its lower end stands for all lower values."""
     return [
         Tick(tick.at, f"\u2264 {tick.text}" if math.isclose(value, _LEAST_PERCENT) else tick.text)
-        for tick, value in zip(marks(y, sentences.percent), y.ticks(), strict=False)
+        for tick, value in zip(labelled_ticks(y, sentences.percent), y.ticks(), strict=False)
     ]
 
 

@@ -6,11 +6,11 @@ from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationRep
 from serving.pages import figures
 
 _SAME_COST = 0.005
-"""Relative differences of cost below this count as equal, as a single run measures no better."""
+"""Relative difference of replica-hours below which two costs count as equal: one run is no more precise."""
 
 
 def of(report: SimulationReport) -> Mapping[str, list[str]]:
-    """Return sentences by section: headline, compared, service, assumed."""
+    """Return the sentences of each section: `headline`, `compared`, `service` and `assumed`."""
     return {
         "headline": [_headline(report)],
         "compared": _compared(report),
@@ -20,7 +20,7 @@ def of(report: SimulationReport) -> Mapping[str, list[str]]:
 
 
 def percent(value: float) -> str:
-    """Return a percentage as text."""
+    """Return a percentage, 0 to 100, as text."""
     return figures.percent(value / 100)
 
 
@@ -68,6 +68,7 @@ def _safest(main_row: PolicyRow, others: list[PolicyRow]) -> str:
 
 
 def _beaten(main_row: PolicyRow, others: list[PolicyRow]) -> str:
+    """Return the sentence about the policies with both fewer violations and a lower cost."""
     better = [
         row.name
         for row in others
@@ -80,10 +81,11 @@ def _beaten(main_row: PolicyRow, others: list[PolicyRow]) -> str:
 
 
 def _cost(row: PolicyRow, main_row: PolicyRow) -> str:
-    share = row.replica_hours / max(main_row.replica_hours, 1e-9) - 1
-    if abs(share) < _SAME_COST:
+    """Return the end of a sentence: the cost of a policy relative to the main policy."""
+    difference = row.replica_hours / max(main_row.replica_hours, 1e-9) - 1
+    if abs(difference) < _SAME_COST:
         return "it costs the same"
-    return f"it costs {figures.percent(abs(share))} {'more' if share > 0 else 'less'}"
+    return f"it costs {figures.percent(abs(difference))} {'more' if difference > 0 else 'less'}"
 
 
 def _service(report: SimulationReport) -> list[str]:
@@ -93,10 +95,9 @@ def _service(report: SimulationReport) -> list[str]:
         if service.history_seconds
         else "Policies know nothing of the time before."
     )
+    is_law = not service.startup.replace(".", "").isdigit()  # the name of a law, not seconds
     startup = (
-        "as long as on a production fleet"
-        if not service.startup.replace(".", "").isdigit()
-        else f"about {figures.duration(float(service.startup))}"
+        "as long as on a production fleet" if is_law else f"about {figures.duration(float(service.startup))}"
     )
     period = (
         f"{figures.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "

@@ -1,4 +1,4 @@
-"""Percentiles of durations over the last minute, from histograms summed over gateways. Pure.
+"""Percentiles of request durations over the last minute, from histograms summed over gateways. Pure.
 
 A percentile is computed as Prometheus's `histogram_quantile` does: by linear interpolation within its bucket.
 """
@@ -14,14 +14,17 @@ from autoscaler.signals.exposition import ScaleTargetName
 WINDOW_SECONDS = 60.0
 """Window of a percentile: at 20 requests per second twelve answers are beyond the 99th percentile."""
 LEAST_ANSWERS = 20.0
-"""Fewest answers of a percentile up to the 95th; above it, one slow answer still decides."""
+"""Fewest answers for a percentile: of 20 answers one is beyond the 95th percentile. A higher percentile of so
+few answers depends on the slowest one alone."""
 
 Buckets = Mapping[float, float]
 """Cumulative answers by the upper bound of their duration in seconds; the last bound is infinity."""
 
 
 def increase(before: Buckets | None, after: Buckets) -> dict[float, float] | None:
-    """Return the answers between two readings of one gateway; None where a count fell or the buckets differ.
+    """Return the answers between two readings of one target at one gateway.
+
+    None: a count fell, the bounds differ, or the later reading is implausible.
 
     Args:
         before: the earlier reading; None if Envoy started in between.
@@ -33,12 +36,12 @@ def increase(before: Buckets | None, after: Buckets) -> dict[float, float] | Non
         return dict(after)
     if before.keys() != after.keys():
         return None
-    more = {bound: after[bound] - before[bound] for bound in after}
-    return more if all(value >= 0 for value in more.values()) else None
+    answers = {bound: after[bound] - before[bound] for bound in after}
+    return answers if all(count >= 0 for count in answers.values()) else None
 
 
 def percentile(buckets: Buckets, percent: float) -> float | None:
-    """Return a percentile in seconds; None without answers.
+    """Return a percentile (`percent` of 0 to 100) in seconds; None without answers.
 
     A percentile beyond the last finite bound is that bound.
     """
@@ -46,22 +49,25 @@ def percentile(buckets: Buckets, percent: float) -> float | None:
     if not bounds or buckets[bounds[-1]] <= 0:
         return None
     rank = buckets[bounds[-1]] * percent / 100
-    low = below = 0.0
+    lower_bound = lower_count = 0.0
     for bound in bounds:
         count = buckets[bound]
-        if count >= rank and count > below:
-            return low if bound == math.inf else low + (bound - low) * (rank - below) / (count - below)
+        if count >= rank and count > lower_count:
+            if bound == math.inf:
+                return lower_bound
+            return lower_bound + (bound - lower_bound) * (rank - lower_count) / (count - lower_count)
         if bound < math.inf:
-            low = bound
-        below = max(below, count)
-    return low
+            lower_bound = bound
+        lower_count = max(lower_count, count)
+    return lower_bound
 
 
 class DurationWindow:
-    """The answers of the last minute, by target."""
+    """The answers of the last minute, by target. All times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._increases: dict[ScaleTargetName, deque[tuple[float, Mapping[float, float]]]] = {}
+        self._increases: dict[ScaleTargetName, deque[tuple[float, Buckets]]] = {}
+        """By target, the time and the new answers of each reading with answers in the window."""
         self._read_at: dict[ScaleTargetName, float] = {}
         """By target, the time of the last reading of its histogram, with or without answers."""
 
@@ -77,7 +83,7 @@ class DurationWindow:
         self._prune(target, now)
 
     def percentile(self, target: ScaleTargetName, percent: float, now: float) -> Percentile | None:
-        """Return a percentile over the window; None without a reading in the window."""
+        """Return a percentile over the window; None: the histogram was not read in the window."""
         read_at = self._read_at.get(target)
         if read_at is None or not 0 <= now - read_at <= WINDOW_SECONDS:
             return None

@@ -1,4 +1,4 @@
-"""Parses the metrics pages of inference engines, by the metric names of their manifests. Pure."""
+"""Parses the metrics pages of inference engines, by the metric names in the engines' manifests. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from serving.resources.engine import Engine, EngineMetrics
 
 RUNTIME_METRICS = EngineMetrics(waiting_tokens=["slipway_prompt_tokens_waiting"])
-"""Names of the metrics of Slipway's own runtime, beside vLLM's."""
+"""Metrics that Slipway's own runtime has in addition to those with vLLM's names."""
 
 LONGEST_LINE = 8192
-"""Characters of a sample; longer ones are skipped. A name and ten labels of 100 characters are 1,200."""
+"""Most characters of a line; a longer one is skipped. A name and ten labels of 100 characters are 1,200."""
 _LABEL = re.compile(r'(?<!\w)\w+="[^"]*"')
-"""Begins where a word begins: else a long word would be read again from each of its characters."""
+"""A match begins only where a word begins: else the time for a long word would be quadratic in its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,9 @@ class EngineReading:
     waiting: float | None = None
     """Waiting requests."""
     running: float | None = None
+    """Requests that the engine works on."""
     waiting_tokens: float | None = None
+    """Prompt tokens of waiting requests."""
     cache: float | None = None
     """Share of the KV cache in use, 0 to 1."""
     prompt_tokens: float | None = None
@@ -38,15 +40,14 @@ class EngineReading:
 
 
 class EnginePageParser:
-    """Parses a page by the metric names of all known engines; each name belongs to one field."""
+    """Parses the pages of all known engines, by one table from series names to fields of `EngineReading`."""
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         """Args: engines: by name."""
         tables = [RUNTIME_METRICS, *(engine.metrics for engine in engines.values())]
         self._field_of = dict(_fields(tables))
         names = "|".join(sorted({re.escape(name.partition("{")[0]) for name in self._field_of}))
-        # Anchored to the names that are known, so that no other line of the page costs more than its
-        # characters.
+        # The expression begins with the known names: any other line of the page is skipped at once.
         self._sample = re.compile(rf"^({names})(\{{.*\}})? (\S+)", re.MULTILINE)
 
     def parse(self, text: str) -> EngineReading:
@@ -55,6 +56,7 @@ class EnginePageParser:
         for sample in self._sample.finditer(text):
             if sample.end() - sample.start() > LONGEST_LINE:
                 continue
+            # A manifest names a series by its name, or by its name and one label.
             names = [sample[1], *(f"{sample[1]}{{{label}}}" for label in _LABEL.findall(sample[2] or ""))]
             for field in filter(None, map(self._field_of.get, names)):
                 value = _number(sample[3])
@@ -65,7 +67,12 @@ class EnginePageParser:
 
 
 def waiting_tokens(reading: EngineReading, prompt_length: float) -> float | None:
-    """Return the waiting prompt tokens: the engine's count, or waiting requests times `prompt_length`."""
+    """Return the waiting prompt tokens: the engine's count, else waiting requests times `prompt_length`.
+
+    Args:
+        reading: of one replica.
+        prompt_length: mean tokens of a prompt.
+    """
     if reading.waiting_tokens is not None:
         return reading.waiting_tokens
     return reading.waiting * prompt_length if reading.waiting is not None else None
@@ -80,6 +87,7 @@ def _number(text: str) -> float | None:
 
 
 def _fields(tables: Iterable[EngineMetrics]) -> Iterable[tuple[str, str]]:
+    """Yield the name of each series and its field."""
     for table in tables:
         for field in EngineMetrics.model_fields:
             for name in getattr(table, field):

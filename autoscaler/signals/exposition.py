@@ -16,7 +16,7 @@ _COUNTED = {
     "slipway_request_duration_seconds_count": "timed",
     "slipway_requests_held": "held",
 }
-"""Metrics with the labels of a target, and the field of each."""
+"""The field of `Counts` of each metric with the labels of a target; `held` is the one of `Page`."""
 _TOKENS = {
     "slipway_prompt_tokens_total": "processed",
     "slipway_generated_tokens_total": "processed",
@@ -24,20 +24,22 @@ _TOKENS = {
     "slipway_token_queue_requests": "queued",
     "slipway_token_queue_age_seconds": "age",
 }
-"""Metrics of language models with the labels of a target, and the field of each."""
+"""The field of `Tokens` of each metric of language models with the labels of a target."""
 _READ_AT = "slipway_gateway_reading_timestamp_seconds"
-_ALONE = {
+_PAGE_METRICS = {
     _READ_AT: "read_at",
     "slipway_envoy_start_time_seconds": "started",
     "slipway_gateway_info": "gateway",
     "slipway_activator_info": "activator",
 }
+"""The field of `Page` of each metric without the labels of a target. The value of an info metric is its label
+with the name of the field."""
 _BUCKET = "slipway_request_duration_seconds_bucket"
 _BOUND = ',le="'
 _LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_REMEMBERED = 100_000
-"""Most cached names with labels: five times those of a thousand services of two arms."""
+_MOST_CACHED = 100_000
+"""Most entries of a cache by name and labels: five times the entries of a thousand services of two arms."""
 
 
 class ScaleTargetName(NamedTuple):
@@ -48,7 +50,7 @@ class ScaleTargetName(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counters of one target at one gateway since its Envoy started, and the gauge at the reading's time."""
+    """Counters of one target at one gateway since its Envoy started, and the gauge `in_flight`."""
 
     received: float = 0.0
     answered: float = 0.0
@@ -59,7 +61,7 @@ class Counts(NamedTuple):
     timed: float = 0.0
     """The number of answers in `seconds`."""
     in_flight: float = 0.0
-    """Requests in flight, those that the activator holds included."""
+    """Requests in flight at the time of the reading, held requests included."""
 
 
 class Tokens(NamedTuple):
@@ -70,9 +72,9 @@ class Tokens(NamedTuple):
     waiting: float = 0.0
     """Tokens of prompts that are not read yet, and expected tokens that are not generated yet."""
     queued: float = 0.0
-    """Requests without a first token."""
+    """Requests that wait for their first token."""
     age: float = 0.0
-    """Mean seconds since their arrival."""
+    """Mean seconds since the arrival of the queued requests."""
 
 
 class Page(NamedTuple):
@@ -81,14 +83,16 @@ class Page(NamedTuple):
     gateway: str
     """Name of the gateway; empty for another component's page."""
     activator: str
+    """Name of the activator; empty for another component's page."""
     read_at: float
-    """Unix seconds of the counters; 0 if the page has none."""
+    """Unix seconds of the reading of the counters from Envoy; 0 on a page without it."""
     started: float
-    """Unix seconds of the start of Envoy."""
+    """Unix seconds of the start of Envoy; 0 on a page without it."""
     counts: dict[ScaleTargetName, Counts]
     held: dict[ScaleTargetName, float]
+    """Held requests."""
     buckets: dict[ScaleTargetName, dict[float, float]]
-    """Cumulative answers by the upper bound of their seconds, of the targets in `timed`."""
+    """Cumulative answers by the upper bound of their duration in seconds, of the `timed_targets`."""
     tokens: dict[ScaleTargetName, Tokens]
     """Token counts of language models."""
 
@@ -98,66 +102,76 @@ class _Sample(NamedTuple):
 
     target: ScaleTargetName
     place: int
-    """The index in `Counts`, or from `_FIRST_TOKEN_PLACE` on in `Tokens`; -1 for held requests."""
+    """The index of the field in `Counts`, the index in `Tokens` plus `_FIRST_TOKEN_PLACE`, `_HELD_PLACE` or
+    `_NO_PLACE`."""
     is_error: bool = False
 
 
-_OTHER = _Sample(ScaleTargetName("", ""), -2)
+_HELD_PLACE = -1
+"""The sample counts held requests."""
+_NO_PLACE = -2
+"""The sample has no target: its metric is one of `_PAGE_METRICS` or unknown."""
+_NOT_OF_A_TARGET = _Sample(ScaleTargetName("", ""), _NO_PLACE)
 _PLACES = {name: place for place, name in enumerate(Counts._fields)}
 _WIDTH = len(Counts._fields)
 _FIRST_TOKEN_PLACE = 100
+"""Any number above the indices of `Counts`, so that one number distinguishes all places."""
 _TOKEN_PLACES = {name: place for place, name in enumerate(Tokens._fields, _FIRST_TOKEN_PLACE)}
 _TOKEN_WIDTH = len(Tokens._fields)
 
 
 class Parser:
-    """Parses pages, with a cache by everything of a line but its number."""
+    """Parses the pages of one URL; caches the meaning of each head: a line without its value."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Sample] = {}
-        self._targets: dict[ScaleTargetName, ScaleTargetName] = {}
-        self._series: dict[str, ScaleTargetName] = {}
-        """Cache by the part of a bucket's line before its bound."""
+        self._sample_of_head: dict[str, _Sample] = {}
+        self._interned_targets: dict[ScaleTargetName, ScaleTargetName] = {}
+        self._target_of_series: dict[str, ScaleTargetName] = {}
+        """Cache by the part of a bucket's line before the label `le`."""
         self._last: tuple[str, AbstractSet[ScaleTargetName], Page] | None = None
-        """The last text of a gateway's counts, the targets in `timed`, and their content."""
+        """Of the last page of a gateway: the text before its timestamp, the `timed_targets`, and the parsed
+        text."""
 
-    def page(self, text: str, timed: AbstractSet[ScaleTargetName] = frozenset()) -> Page:
+    def page(self, text: str, timed_targets: AbstractSet[ScaleTargetName] = frozenset()) -> Page:
         """Parse a page; unknown metrics are ignored.
 
-        A gateway's counts stand before their time. If they are those of the last page, so are the mappings:
-        without requests, parsing those of a thousand services took a third of the autoscaler's time.
+        A gateway writes all counts of requests before the timestamp of the reading. While no request arrives,
+        the text before the timestamp does not change, and the mappings of the last page are returned again:
+        parsing the text of a thousand services at each tick took a third of the autoscaler's time.
 
         Args:
             text: in Prometheus's text form.
-            timed: targets whose histograms are parsed; histograms are three quarters of a page.
+            timed_targets: targets whose duration histograms are parsed, three quarters of a page.
 
         Raises:
             ValueError: the value of a sample is not a number.
         """
-        before, time, after = text.partition(f"\n{_READ_AT} ")
-        rest = self._parsed(time.lstrip() + after, timed)
-        if not time or rest.counts or rest.held or rest.buckets:
-            return self._parsed(text, timed)
-        if self._last is None or self._last[:2] != (before, timed):
-            self._last = (before, timed, self._parsed(before, timed))
+        before, timestamp_name, after = text.partition(f"\n{_READ_AT} ")
+        rest = self._parsed(timestamp_name.lstrip() + after, timed_targets)
+        if not timestamp_name or rest.counts or rest.held or rest.buckets:
+            # The page is an activator's, or has counts after the timestamp.
+            return self._parsed(text, timed_targets)
+        if self._last is None or self._last[:2] != (before, timed_targets):
+            self._last = (before, timed_targets, self._parsed(before, timed_targets))
         counted = self._last[2]
         tokens = {**counted.tokens, **rest.tokens}
         return rest._replace(counts=counted.counts, held=counted.held, buckets=counted.buckets, tokens=tokens)
 
-    def _parsed(self, text: str, timed: AbstractSet[ScaleTargetName]) -> Page:
+    def _parsed(self, text: str, timed_targets: AbstractSet[ScaleTargetName]) -> Page:
         counts_by_target: dict[ScaleTargetName, list[float]] = {}
         held: dict[ScaleTargetName, float] = {}
-        alone: dict[str, tuple[str, float]] = {}
+        page_values: dict[str, float] = {}
+        labels_of_page: dict[str, str] = {}
         buckets: dict[ScaleTargetName, dict[float, float]] = {}
         tokens: dict[ScaleTargetName, list[float]] = {}
-        known = self._known
+        sample_of_head = self._sample_of_head
         for line in text.split("\n"):
             if line.startswith((_BUCKET, "#")):
-                if timed and line.startswith(_BUCKET):
-                    self._bucket(line, timed, buckets)
+                if timed_targets and line.startswith(_BUCKET):
+                    self._bucket(line, timed_targets, buckets)
                 continue
             head, _, value = line.rpartition(" ")
-            sample = known.get(head)
+            sample = sample_of_head.get(head)
             if sample is None:
                 sample = self._learn(head)
             target, place, is_error = sample
@@ -171,57 +185,60 @@ class Parser:
                 counts[place] += float(value)
                 if is_error:
                     counts[_PLACES["errors"]] += float(value)
-            elif place == -1:
+            elif place == _HELD_PLACE:
                 held[target] = held.get(target, 0.0) + float(value)
-            elif (field := _ALONE.get(head.partition("{")[0])) is not None:
-                alone[field] = (_labels(head).get(field, ""), float(value))
-        nothing = ("", 0.0)
+            elif (field := _PAGE_METRICS.get(head.partition("{")[0])) is not None:
+                page_values[field] = float(value)
+                labels_of_page[field] = _labels(head).get(field, "")
         return Page(
-            alone.get("gateway", nothing)[0],
-            alone.get("activator", nothing)[0],
-            alone.get("read_at", nothing)[1],
-            alone.get("started", nothing)[1],
-            {target: Counts(*values) for target, values in counts_by_target.items()},
-            held,
-            buckets,
-            {target: Tokens(*numbers) for target, numbers in tokens.items()},
+            gateway=labels_of_page.get("gateway", ""),
+            activator=labels_of_page.get("activator", ""),
+            read_at=page_values.get("read_at", 0.0),
+            started=page_values.get("started", 0.0),
+            counts={target: Counts(*values) for target, values in counts_by_target.items()},
+            held=held,
+            buckets=buckets,
+            tokens={target: Tokens(*values) for target, values in tokens.items()},
         )
 
     def _bucket(
         self,
         line: str,
-        timed: AbstractSet[ScaleTargetName],
+        timed_targets: AbstractSet[ScaleTargetName],
         buckets: dict[ScaleTargetName, dict[float, float]],
     ) -> None:
+        """Add the line of a histogram's bucket to `buckets`."""
         series, _, rest = line.partition(_BOUND)
-        target = self._series.get(series)
+        target = self._target_of_series.get(series)
         if target is None:
-            if len(self._series) >= _REMEMBERED:
-                self._series.clear()
+            if len(self._target_of_series) >= _MOST_CACHED:
+                self._target_of_series.clear()
             labels = _labels(series.partition("{")[2])
-            target = self._series[series] = ScaleTargetName(
+            target = self._target_of_series[series] = ScaleTargetName(
                 labels.get("namespace", ""), labels.get("revision", "")
             )
-        if target in timed:
+        if target in timed_targets:
             bound, _, value = rest.partition('"} ')
             bounds = buckets.setdefault(target, {})
             bounds[float(bound)] = bounds.get(float(bound), 0.0) + float(value)
 
     def _learn(self, head: str) -> _Sample:
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-            self._targets.clear()
+        """Parse a head (name and labels of a line), and cache its meaning."""
+        if len(self._sample_of_head) >= _MOST_CACHED:
+            self._sample_of_head.clear()
+            self._interned_targets.clear()
         name, _, label_text = head.partition("{")
         field = _COUNTED.get(name) or _TOKENS.get(name)
-        sample = _OTHER
+        sample = _NOT_OF_A_TARGET
         if field is not None:
             labels = _labels(label_text)
             target = ScaleTargetName(labels.get("namespace", ""), labels.get("revision", ""))
-            target = self._targets.setdefault(target, target)
+            target = self._interned_targets.setdefault(target, target)
             code = labels.get("code_class", "")
             places = _TOKEN_PLACES if name in _TOKENS else _PLACES
-            sample = _Sample(target, -1 if field == "held" else places[field], code == "5xx")
-        self._known[head] = sample
+            place = _HELD_PLACE if field == "held" else places[field]
+            sample = _Sample(target, place, is_error=code == "5xx")
+        self._sample_of_head[head] = sample
         return sample
 
 

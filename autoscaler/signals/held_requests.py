@@ -1,4 +1,4 @@
-"""Held requests, as activators report them in `Autoscaler.status.demand`, between two readings. Pure."""
+"""Counts the held requests that activators report in `Autoscaler.status.demand`, between readings. Pure."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,16 @@ def count(
     now: dt.datetime,
     hold_seconds: float,
 ) -> int:
-    """Return the number of held requests.
+    """Return the number of held requests, by the Lease of the gateway that each activator belongs to.
 
-    What activators beside a gateway with an expired Lease have reported is lost. A gateway removes its Lease
-    as it ends: a report beside a missing one counts until every request in it must have been answered.
+    With a valid Lease a report counts. With an expired Lease its requests are lost with the gateway. A
+    gateway deletes its Lease when it ends: without a Lease a report counts for the longest time of a hold
+    after its last request.
 
     Args:
-        autoscaler: the object.
+        autoscaler: the Autoscaler object.
         live: names of the gateways with a valid Lease.
-        expired: names of those whose Lease has expired.
+        expired: names of the gateways with an expired Lease.
         now: the present time.
         hold_seconds: longest time for which an activator holds a request.
     """
@@ -37,7 +38,7 @@ def count(
 
 
 def _entries(autoscaler: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the entries of activators, with the names of their gateways."""
+    """Yield the entries of `status.demand` by activators, each after the name of its gateway."""
     for entry in (autoscaler.get("status") or {}).get("demand") or []:
         if entry["reporter"].startswith(names.ACTIVATOR_REPORTER):
             yield entry["reporter"].removeprefix(names.ACTIVATOR_REPORTER), entry

@@ -27,26 +27,29 @@ class Scrape(NamedTuple):
     """The content of all pages at one time."""
 
     readings: tuple[Reading, ...]
+    """One of each gateway whose page was read."""
     held: Mapping[ScaleTargetName, float]
+    """Held requests, summed over the activators."""
     activators: frozenset[str]
     """Names of the activators that answered."""
     problems: Mapping[str, str] = MappingProxyType({})
-    """Why gateways' pages cannot be asked for or used, by the names of the gateways."""
+    """Why a gateway's page cannot be requested or used, by the name of the gateway."""
 
 
 class Pages:
     """The pages of live gateways and of the activators beside them."""
 
     def __init__(self, gateways: Callable[[], Mapping[str, GatewayPages]]) -> None:
-        """Read nothing yet.
+        """Create the reader; the first `read` opens the connections.
 
         Args:
             gateways: returns the addresses of the live gateways' pages, by their names.
         """
         self._gateways = gateways
-        self._problems: dict[str, str] = {}
-        """Those that the log has."""
+        self._logged_problems: dict[str, str] = {}
+        """Problems of the last scrape, by the names of the gateways: an unchanged problem is logged once."""
         self._parsers: dict[str, Parser] = {}
+        """By URL: a parser caches the last page of its URL."""
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -54,25 +57,27 @@ class Pages:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self, timed: AbstractSet[ScaleTargetName] = frozenset()) -> Scrape:
+    async def read(self, timed_targets: AbstractSet[ScaleTargetName] = frozenset()) -> Scrape:
         """Read all pages; a page that does not answer is left out.
 
         Args:
-            timed: targets whose histograms of durations are parsed.
+            timed_targets: targets whose histograms of durations are parsed.
         """
         if self._session is None:
             self._session = http_reading.session()
         gateways = self._gateways()
-        read = await asyncio.gather(
-            *(self._gateway(self._session, named.gateway, timed) for named in gateways.values()),
-            *(self._page(self._session, named.activator, frozenset()) for named in gateways.values()),
+        pages = await asyncio.gather(
+            *(self._gateway(self._session, urls.gateway, timed_targets) for urls in gateways.values()),
+            *(self._page(self._session, urls.activator, frozenset()) for urls in gateways.values()),
         )
-        self._parsers = {url: self._parsers[url] for named in gateways.values() for url in named[:2] if url}
+        gateway_pages, activator_pages = pages[: len(gateways)], pages[len(gateways) :]
+        live_urls = {url for urls in gateways.values() for url in (urls.gateway, urls.activator) if url}
+        self._parsers = {url: self._parsers[url] for url in live_urls}
         readings: list[Reading] = []
         held: dict[ScaleTargetName, float] = {}
         activators = set()
-        problems = {name: named.problem for name, named in gateways.items() if named.problem}
-        for name, page in zip(gateways, read[: len(gateways)], strict=True):
+        problems = {name: urls.problem for name, urls in gateways.items() if urls.problem}
+        for name, page in zip(gateways, gateway_pages, strict=True):
             if page is None:
                 continue
             if page.gateway != name:
@@ -85,11 +90,11 @@ class Pages:
                     page.started,
                     page.counts,
                     buckets=page.buckets,
-                    timed_targets=frozenset(timed),
+                    timed_targets=frozenset(timed_targets),
                     tokens=page.tokens,
                 )
             )
-        for page in read[len(gateways) :]:
+        for page in activator_pages:
             if page is None:
                 continue
             if page.activator:
@@ -101,25 +106,29 @@ class Pages:
         return Scrape(tuple(readings), held, frozenset(activators), problems)
 
     async def _gateway(
-        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[ScaleTargetName]
+        self, session: aiohttp.ClientSession, url: str, timed_targets: AbstractSet[ScaleTargetName]
     ) -> Page | None:
-        """Read the page with the buckets of histograms only if they are asked for: they are most of it."""
-        return await self._page(session, url, timed, "" if timed else metrics.TOTALS)
+        """Read a gateway's page. Without timed targets leave out the buckets, which are most of the page."""
+        return await self._page(session, url, timed_targets, "" if timed_targets else metrics.TOTALS)
 
     async def _page(
-        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[ScaleTargetName], part: str = ""
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        timed_targets: AbstractSet[ScaleTargetName],
+        part: str = "",
     ) -> Page | None:
         if not url:
             return None
         parser = self._parsers.setdefault(url, Parser())
         try:
             page = await http_reading.get(session, url + part, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
-            return parser.page(page.text, timed) if page.status == 200 else None
+            return parser.page(page.text, timed_targets) if page.status == 200 else None
         except (errors.Unavailable, ValueError):
-            return None  # a live gateway without a page is known by its Lease
+            return None  # the board reports a live gateway without a reading
 
     def _log(self, problems: dict[str, str]) -> None:
         for name, problem in problems.items():
-            if self._problems.get(name) != problem:
+            if self._logged_problems.get(name) != problem:
                 log.warning("gateway %s: %s", name, problem)
-        self._problems = problems
+        self._logged_problems = problems

@@ -1,4 +1,4 @@
-"""Usage of replicas as a share of their limits, from the readings of their nodes' counters. Pure."""
+"""Usage of replicas as a share of their limits, from readings of their nodes' cAdvisor pages. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 
 PERCENT = 100.0
 OLD_SECONDS = 60.0
-"""Age in seconds from which on a value is unknown."""
+"""Age of a reading from which on its values count as unknown."""
 
 
 class CpuRate(NamedTuple):
-    """The processors that a container used between its last two samples."""
+    """The mean number of cores that a container used between its last two samples."""
 
     cores: float
     at: float
@@ -22,10 +22,10 @@ class CpuRate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """The counters of one node at one time, and the rates since the earlier ones."""
+    """One reading of one node: the counters of its containers, and the rates since the previous reading."""
 
     at: float
-    """Monotonic seconds."""
+    """Monotonic seconds of the reading."""
     figures: Mapping[ContainerKey, ContainerUsage]
     cpu_rates: Mapping[ContainerKey, CpuRate] = field(default_factory=dict)
 
@@ -33,41 +33,44 @@ class NodeUsage:
 def next_reading(
     before: NodeUsage | None, at: float, figures: Mapping[ContainerKey, ContainerUsage]
 ) -> NodeUsage:
-    """Return the reading of a node with the rates since its last one.
+    """Return the reading of a node with the rates since its last reading.
 
-    A container whose sample is still that of the last reading keeps its rate: a node samples more seldom than
-    it is read.
+    A container keeps its rate while its sample is that of the last reading: a node is read more often than it
+    samples.
 
     Args:
-        before: the last reading of the node.
-        at: monotonic seconds.
-        figures: the counters.
+        before: the last reading of the node; None without one.
+        at: monotonic seconds of the new reading.
+        figures: the counters of the node's containers.
     """
     if before is None or at - before.at > OLD_SECONDS:
         return NodeUsage(at, figures)
-    rates = {where: _rate(before, where, at, usage) for where, usage in figures.items()}
-    return NodeUsage(at, figures, {where: rate for where, rate in rates.items() if rate is not None})
+    rates = {key: _rate(before, key, at, usage) for key, usage in figures.items()}
+    return NodeUsage(at, figures, {key: rate for key, rate in rates.items() if rate is not None})
 
 
-def _rate(before: NodeUsage, where: ContainerKey, at: float, usage: ContainerUsage) -> CpuRate | None:
-    earlier = before.figures.get(where)
+def _rate(before: NodeUsage, key: ContainerKey, at: float, usage: ContainerUsage) -> CpuRate | None:
+    earlier = before.figures.get(key)
     if earlier is None or usage.cpu_seconds < earlier.cpu_seconds:
         return None
     has_times = bool(usage.at and earlier.at)
     seconds = usage.at - earlier.at if has_times else at - before.at
     if seconds > 0:
         return CpuRate((usage.cpu_seconds - earlier.cpu_seconds) / seconds, at)
-    rate = before.cpu_rates.get(where)
+    rate = before.cpu_rates.get(key)
     return rate if rate is not None and at - rate.at < OLD_SECONDS else None
 
 
 def share(resource: str, pods: Iterable[Mapping[str, Any]], nodes: Mapping[str, NodeUsage]) -> float | None:
-    """Return the containers' mean usage as a share of their limits, 0 to 1; None where none is known.
+    """Return the mean over the containers of their usage as a share of their limit, 0 to 1.
+
+    The share of `gpu` is the duty cycle, with or without a limit. Containers without a known share do not
+    count; None: no container has one.
 
     Args:
         resource: `cpu`, `memory` or `gpu`.
-        pods: the replicas; containers without a limit are left out.
-        nodes: the readings by node.
+        pods: the Pods of the replicas.
+        nodes: the last reading of each node, by the node's name.
     """
     shares = []
     for pod in pods:
@@ -75,15 +78,15 @@ def share(resource: str, pods: Iterable[Mapping[str, Any]], nodes: Mapping[str, 
         if node is None:
             continue
         for container in pod["spec"].get("containers") or ():
-            where = ContainerKey(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
-            share = _share(resource, container, where, node)
+            key = ContainerKey(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
+            share = _share(resource, container, key, node)
             if share is not None:
                 shares.append(share)
     return sum(shares) / len(shares) if shares else None
 
 
-def _share(resource: str, container: Mapping[str, Any], where: ContainerKey, node: NodeUsage) -> float | None:
-    figures = node.figures.get(where)
+def _share(resource: str, container: Mapping[str, Any], key: ContainerKey, node: NodeUsage) -> float | None:
+    figures = node.figures.get(key)
     if figures is None:
         return None
     if resource == "gpu":
@@ -94,5 +97,5 @@ def _share(resource: str, container: Mapping[str, Any], where: ContainerKey, nod
         return None
     if resource == "memory":
         return figures.working_set / limit
-    rate = node.cpu_rates.get(where)
+    rate = node.cpu_rates.get(key)
     return rate.cores / limit if rate is not None else None

@@ -1,7 +1,10 @@
-"""Compares policies on one service, and puts each run into columns for a page. Pure."""
+"""Compares policies on one simulated service, and divides each run into the columns of a timeline. Pure."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +22,9 @@ from autoscaler.simulate.workloads.load import Floats
 from autoscaler.simulate.workloads.workload import HEADROOM, Workload
 
 OURS = "slipway"
+"""Name of our policy."""
 FLEET = "fleet"
-"""Name of the start-up times of a production fleet; other laws are named by their seconds."""
+"""Name of the law of start-up times of a production fleet; the name of another law is its seconds."""
 COLUMNS = 720
 """Most columns of a timeline: about the width of a screen."""
 COLUMN_SECONDS = 5
@@ -28,7 +32,8 @@ COLUMN_SECONDS = 5
 DEFAULT = ("static", "hpa", "kpa", "keda", "aibrix", "wva", "seasonal naive", "last value")
 """The default baselines: one of each kind."""
 RISKS = (0.1, 2.5)
-"""Other risks in percent of our policy, for cost against violations: a fifth and five times the default."""
+"""Further risks of our policy, in percent, which show cost against violations: a fifth of the default, and
+five times the default."""
 
 
 def names() -> tuple[str, ...]:
@@ -37,10 +42,10 @@ def names() -> tuple[str, ...]:
 
 
 def startup_of(name: str) -> Startup:
-    """Return the start-up law of a name: `fleet`, or seconds.
+    """Return the law of start-up times with a name: `fleet`, or seconds.
 
     Raises:
-        ValueError: another name.
+        ValueError: the name is neither `fleet` nor a finite number of at least 0.
     """
     if name == FLEET:
         return fleet()
@@ -55,8 +60,9 @@ class Contender:
     """A policy and its parameters."""
 
     policy: str
+    """Name of the policy, from `names()`."""
     risk: float | None = None
-    """Risk of our policy in percent; None: the default."""
+    """Risk of our policy in percent; None: the default, or another policy."""
 
     @property
     def name(self) -> str:
@@ -69,7 +75,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One policy during one column."""
+    """One policy during one column of its timeline."""
 
     desired: int
     """Highest desired count."""
@@ -93,8 +99,11 @@ class Change:
     time: float
     """Unix seconds."""
     before: int
+    """Desired replicas before the decision."""
     after: int
+    """Desired replicas after the decision."""
     ready: int
+    """Ready replicas at the decision."""
     rate: float
     """Work per second."""
     reason: str
@@ -117,33 +126,44 @@ class Outcome:
 
 def width(workload: Workload) -> int:
     """Return the seconds of a column."""
-    return max(-(-workload.seconds // COLUMNS), COLUMN_SECONDS)
+    return max(math.ceil(workload.seconds / COLUMNS), COLUMN_SECONDS)
 
 
 def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) -> tuple[Oracle, int]:
-    """Return the cheapest known schedule with perfect knowledge, and its highest count.
+    """Return the cheapest known schedule with perfect knowledge, lean ones included, and `max_replicas`.
 
     Args:
         workload: load, replicas and objective.
-        startup: law whose typical time is the lead of orders.
-        max_replicas: None: as many as there is room for.
+        startup: law of start-up times; the oracle orders its typical time ahead.
+        max_replicas: most replicas of a policy; None: `HEADROOM` times the peak of the first schedule.
     """
     schedules = workload.schedules(lean=True)
     paid = [(need, ordered_ahead(need, startup.typical)) for need in (*schedules.plain, *schedules.lean)]
-    need, alive = min(paid, key=lambda pair: float(pair[1].sum()))
-    room = max(HEADROOM * int(schedules.plain[0].max()), HEADROOM, workload.min_replicas)
-    return Oracle(need, alive, alive), room if max_replicas is None else max_replicas
+    need, alive = min(paid, key=lambda candidate: float(candidate[1].sum()))
+    oracle = Oracle(need, alive, least=alive)
+    if max_replicas is not None:
+        return oracle, max_replicas
+    return oracle, max(HEADROOM * int(schedules.plain[0].max()), HEADROOM, workload.min_replicas)
 
 
 def play(
     workload: Workload, startup: Startup, contender: Contender, *, oracle: Oracle, limit: int, seed: int
 ) -> Outcome:
-    """Run one contender; the same seed gives all the same starts and readings."""
-    noted: list[_Noted] = []
+    """Run one contender; the same seed gives every contender the same starts and readings.
 
-    def build(terms: PolicyInputs) -> Policy:
-        noted.append(_Noted(contender.build()(terms)))
-        return noted[0]
+    Args:
+        workload: load, replicas and objective.
+        startup: law of start-up times.
+        contender: the policy.
+        oracle: the schedule with perfect knowledge that the scores compare with.
+        limit: most replicas that the policy may ask for.
+        seed: of the random start-up times and delays of readings.
+    """
+    recorders: list[_Recorder] = []
+
+    def build(inputs: PolicyInputs) -> Policy:
+        recorders.append(_Recorder(contender.build()(inputs)))
+        return recorders[0]
 
     played = run(workload, startup, build, seed=seed, limit=limit)
     return Outcome(
@@ -152,8 +172,8 @@ def play(
         risk=contender.risk,
         scores=scores(workload, played, oracle),
         reasons=played.reasons,
-        columns=_columns(workload, played, noted[0].seen),
-        changes=_changes(noted[0].seen),
+        columns=_columns(workload, played, recorders[0].decisions),
+        changes=_changes(recorders[0].decisions),
     )
 
 
@@ -172,13 +192,22 @@ def need_of(workload: Workload, oracle: Oracle) -> Floats:
     return _each(workload, oracle.need[: workload.seconds], np.maximum)
 
 
+class _Recorded(NamedTuple):
+    """One decision of a run."""
+
+    time: float
+    """Unix seconds."""
+    ready: int
+    """Ready replicas at the decision."""
+    decision: Decision
+
+
 @dataclass(slots=True)
-class _Noted:
+class _Recorder:
     """Wraps a policy and keeps its decisions."""
 
     policy: Policy
-    seen: list[tuple[float, int, Decision]] = field(default_factory=list)
-    """Unix seconds, ready replicas, decision."""
+    decisions: list[_Recorded] = field(default_factory=list)
 
     @property
     def interval(self) -> float:
@@ -186,31 +215,32 @@ class _Noted:
 
     def decide(self, observation: Observation) -> Decision:
         decision = self.policy.decide(observation)
-        self.seen.append((observation.now, observation.replicas.ready, decision))
+        self.decisions.append(_Recorded(observation.now, observation.replicas.ready, decision))
         return decision
 
 
-def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decision]]) -> tuple[Column, ...]:
+def _columns(workload: Workload, played: Run, decisions: list[_Recorded]) -> tuple[Column, ...]:
     step = width(workload)
-    count = -(-workload.seconds // step)
-    at = (played.waits.times // step).astype(np.int64)
+    count = math.ceil(workload.seconds / step)
+    column_of_request = (played.waits.times // step).astype(np.int64)
     is_late = played.waits.waits > workload.wait + 1e-6
-    late = np.bincount(at, weights=played.waits.weights * is_late, minlength=count)
+    late = np.bincount(column_of_request, weights=played.waits.weights * is_late, minlength=count)
     columns: list[Column] = []
-    position, shown, last = 0, seen[0], seen[0]
+    position, shown, last = 0, decisions[0], decisions[0]
     for index in range(count):
-        desired, ready = last[2].replicas, last[1]
+        end = workload.start + (index + 1) * step
+        desired, ready = last.decision.replicas, last.ready
         is_changed = False
-        while position < len(seen) and seen[position][0] < workload.start + (index + 1) * step:
-            entry = seen[position]
+        while position < len(decisions) and decisions[position].time < end:
+            current = decisions[position]
             position += 1
-            desired, ready = max(desired, entry[2].replicas), min(ready, entry[1])
-            if entry[2].replicas != last[2].replicas:
-                shown, is_changed = entry, True
+            desired, ready = max(desired, current.decision.replicas), min(ready, current.ready)
+            if current.decision.replicas != last.decision.replicas:
+                shown, is_changed = current, True
             elif not is_changed:
-                shown = entry
-            last = entry
-        band = shown[2].forecast
+                shown = current
+            last = current
+        band = shown.decision.forecast
         columns.append(
             Column(
                 desired=desired,
@@ -219,32 +249,37 @@ def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decis
                 lower=band.lower if band else None,
                 median=band.median if band else None,
                 upper=band.upper if band else None,
-                reason=shown[2].reason,
-                message=shown[2].message,
+                reason=shown.decision.reason,
+                message=shown.decision.message,
             )
         )
     return tuple(columns)
 
 
-def _changes(seen: list[tuple[float, int, Decision]]) -> tuple[Change, ...]:
-    before, changes = seen[0][2].replicas, []
-    for time, ready, decision in seen[1:]:
-        if decision.replicas != before:
-            changes.append(
-                Change(
-                    time, before, decision.replicas, ready, decision.rate, decision.reason, decision.message
-                )
-            )
-            before = decision.replicas
-    return tuple(changes)
+def _changes(decisions: list[_Recorded]) -> tuple[Change, ...]:
+    return tuple(
+        Change(
+            time=current.time,
+            before=last.decision.replicas,
+            after=current.decision.replicas,
+            ready=current.ready,
+            rate=current.decision.rate,
+            reason=current.decision.reason,
+            message=current.decision.message,
+        )
+        for last, current in pairwise(decisions)
+        if current.decision.replicas != last.decision.replicas
+    )
 
 
 def _each(workload: Workload, values: Floats, reduced: np.ufunc) -> Floats:
+    """Reduce the values of each second, by `reduced`, to one value of each column."""
     reduction: Floats = reduced.reduceat(values, np.arange(0, workload.seconds, width(workload)))
     return reduction
 
 
 def _lengths(workload: Workload) -> Floats:
+    """Return the seconds of each column; the last one may be shorter."""
     starts = np.arange(0, workload.seconds, width(workload))
     lengths: Floats = np.diff([*starts, workload.seconds]).astype(np.float64)
     return lengths

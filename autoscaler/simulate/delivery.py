@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Delays and losses of readings."""
+    """Delays and losses of readings, and further causes of decisions."""
 
     every: float = 5.0
-    """Seconds between readings: the scrape interval of the protocol."""
+    """Seconds between readings: the default is the scrape interval of the benchmark's protocol."""
     shortest: float = 5.0
     """Least seconds until a reading arrives."""
     longest: float = 15.0
@@ -20,29 +20,37 @@ class Delivery:
     """Share of readings that never arrive."""
     outages: tuple[tuple[float, float], ...] = ()
     """Spans without readings, in seconds from the start of the run."""
-    prompt: bool = False
-    """Whether the end of a start causes a decision at once, and a request at zero a first replica within a
-    second, as in a controller that watches replicas and gets reports of held requests.
+    immediate: bool = False
+    """Whether the end of a start causes a decision at once, and a request at zero replicas orders a replica
+    within a second, as in a controller that watches replicas and gets reports of held requests.
     """
-    steady: float = 0.0
+    idle_seconds: float = 0.0
     """Seconds between decisions while no request arrives or is in flight, and only time can change the last
-    decision; 0: decisions at every reading.
+    decision, as the setting `idle_seconds`; 0: at every interval of the policy.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Arriving readings: the times of taking and of arrival, in seconds from the start of the run."""
+    """The readings that arrive, in order; times are in seconds from the start of the run."""
 
     taken: list[float]
-    known: list[float]
+    """When the counters of each reading are read."""
+    arrived: list[float]
+    """When the policy gets each reading."""
 
 
 def readings(delivery: Delivery, seconds: float, draws: np.random.Generator) -> Readings:
-    """Return the readings of a run; a late reading delays those behind it."""
+    """Return the readings of a run of `seconds`; a late reading delays the readings after it.
+
+    Args:
+        delivery: delays and losses.
+        seconds: length of the run.
+        draws: source of the random delays and losses.
+    """
     taken: NDArray[np.float64] = np.arange(delivery.every, seconds, delivery.every)
-    known = np.maximum.accumulate(taken + draws.uniform(delivery.shortest, delivery.longest, len(taken)))
-    arrive = draws.random(len(taken)) >= delivery.missing
+    arrived = np.maximum.accumulate(taken + draws.uniform(delivery.shortest, delivery.longest, len(taken)))
+    arrives = draws.random(len(taken)) >= delivery.missing
     for start, end in delivery.outages:
-        arrive &= (taken < start) | (taken >= end)
-    return Readings(taken[arrive].tolist(), known[arrive].tolist())
+        arrives &= (taken < start) | (taken >= end)
+    return Readings(taken[arrives].tolist(), arrived[arrives].tolist())

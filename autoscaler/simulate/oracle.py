@@ -1,18 +1,19 @@
-"""Schedules with perfect knowledge, the yardsticks of all policies. No schedule lets a request wait too long.
-Pure.
+"""Schedules with perfect knowledge of the load, the yardsticks of all policies. Pure.
 
-`Oracle` schedules what each time needs. For a fluid that is the work of each second, spread over the allowed
-wait, in whole replicas. For single requests it is the cheapest of three schedules: each request is served at
-once; a slot opens when the first waiting request reaches its deadline; the fluid's schedule, with more
-replicas where a request would miss its deadline.
+A schedule is the count of ready replicas in each second. In no schedule does a request wait too long: each
+request gets a slot by its deadline, its arrival plus the allowed wait.
 
-Lean schedules also use queues: each has a smooth base, the mean load around each second over a span, rounded,
-and where a deadline would be missed as many further replicas as meet it, as early as there is work for them.
-The true minimum is hard to compute; it lies between the cheapest lean schedule and the pure work.
+Plain schedules follow the load. For a fluid, the work of each second is spread over the allowed wait, in
+whole replicas. For single requests there are three: each request is served at once; a slot opens when the
+first waiting request reaches its deadline; the fluid's schedule, with further replicas where a request would
+miss its deadline.
 
-Cost of both: a replica is paid from its order, one start-up time before it is needed, until it is no longer
-needed. It is kept through a gap that is shorter than a start, hence the maximum over the next start-up time.
-Starts never fail and take exactly the typical time.
+Lean schedules let a queue absorb bursts. Each begins with a base, the mean load over a span around each
+second, rounded to whole replicas, and adds replicas only where a deadline would be missed. The true minimum
+is hard to compute; it lies between the cheapest lean schedule and the pure work.
+
+A replica is paid from its order, one start-up time before it is needed, until it is no longer needed. It is
+kept through a gap that is shorter than a start. Starts never fail, and take exactly the typical time.
 """
 
 import heapq
@@ -26,41 +27,42 @@ from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 SPANS = (15, 60)
-"""Spans in seconds over which a base is smoothed, from a burst to the duration of starts."""
+"""Seconds over which the load is averaged for a base: about a burst, and about a start."""
 ROUNDINGS = (0.5, 1.0)
-"""Added before a base is rounded down; small deficits are met by further replicas."""
-PARTS = 10
-"""Seconds within which an end and a start count as overlapping."""
+"""Added to a base before it is rounded down: 0.5 rounds to the nearest count, 1 rounds up."""
+PARTS_PER_SECOND = 10
+"""Resolution of the count of busy slots: an end and a start in one part of a second count as overlapping."""
 FEW = 2.0
-"""Mean busy replicas up to which a smooth base is of no use."""
+"""Mean busy replicas up to which only the first two plain schedules are computed: a smoothed load in so few
+whole replicas is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedules:
-    """Ready replicas in each second."""
+    """Schedules of one load: arrays of the ready replicas in each second of the run."""
 
     plain: tuple[Floats, ...]
-    """Schedules of the oracle, which takes the cheapest; the first is the plainest."""
+    """The first spreads a fluid over the allowed wait, or serves each request at once."""
     lean: tuple[Floats, ...]
-    """Schedules that use queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Counts for each second of the run."""
+    """The cheapest schedule: counts for each second of the run."""
 
     need: Floats
-    """Replicas that must be ready."""
+    """Ready replicas of the schedule."""
     alive: Floats
-    """Replicas that are paid."""
+    """Paid replicas of the schedule: ready or starting."""
     least: Floats
-    """Replicas that the cheapest schedule pays."""
+    """Paid replicas of the cheapest schedule of all, lean ones included."""
 
 
 def oracle_of(schedules: Schedules, startup: float) -> Oracle:
-    """Return the oracle of a start-up time."""
+    """Return the cheapest plain schedule at a start-up time in seconds."""
 
     def cheapest(schedules: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+        """Return the ready and the paid replicas of the cheapest schedule."""
         paid = [(need, ordered_ahead(need, startup)) for need in schedules]
         return min(paid, key=lambda candidate: float(candidate[1].sum()))
 
@@ -69,7 +71,12 @@ def oracle_of(schedules: Schedules, startup: float) -> Oracle:
 
 
 def ordered_ahead(need: Floats, startup: float) -> Floats:
-    """Return the paid replicas of a need: each is ordered one start-up time ahead."""
+    """Return the paid replicas of each second: the highest need from now until a start-up time later.
+
+    Args:
+        need: ready replicas of each second.
+        startup: start-up time in seconds.
+    """
     ahead = math.ceil(startup)
     padded = np.concatenate([need, np.zeros(ahead)])
     alive: Floats = maximum_filter1d(padded, ahead + 1, origin=-((ahead + 1) // 2))
@@ -77,18 +84,19 @@ def ordered_ahead(need: Floats, startup: float) -> Floats:
 
 
 def of_flow(flow: Flow, replica: Replica, wait: float, *, lean: bool) -> Schedules:
-    """Return the schedules for a fluid."""
+    """Return the schedules for a fluid whose requests may wait for `wait` seconds."""
     bases = _bases(flow.work, replica.rate) if lean else []
-    met = tuple(_met(flow, replica.rate, wait, base) for base in bases)
-    return Schedules((_spread(flow.work, replica.rate, wait),), met)
+    lean_schedules = tuple(_base_that_meets_deadlines(flow, replica.rate, wait, base) for base in bases)
+    return Schedules((_spread(flow.work, replica.rate, wait),), lean_schedules)
 
 
 def of_requests(requests: Requests, replica: Replica, wait: float, seconds: int, *, lean: bool) -> Schedules:
-    """Return the schedules for single requests."""
-    late = _postponed(requests.times, requests.service, wait)
-    plain = [_replicas(starts, requests.service, replica, seconds) for starts in (requests.times, late)]
-    busy = Requests(requests.times, requests.service * replica.rate / replica.concurrency, requests.service)
-    work = busy.per_second(seconds).work
+    """Return the schedules for single requests that may wait for `wait` seconds, in a run of `seconds`."""
+    postponed = _postponed(requests.times, requests.service, wait)
+    plain = [_replicas(starts, requests.service, replica, seconds) for starts in (requests.times, postponed)]
+    # Schedules are of slots: the work of a request is here what its slot could do in its service time.
+    slot_work = requests.service * replica.rate / replica.concurrency
+    work = Requests(requests.times, slot_work, requests.service).per_second(seconds).work
     if work.mean() <= FEW * replica.rate:
         return Schedules(tuple(plain), ())
     plain.append(_opened(requests, replica, wait, _spread(work, replica.rate, wait)))
@@ -97,53 +105,77 @@ def of_requests(requests: Requests, replica: Replica, wait: float, seconds: int,
 
 
 def _spread(work: Floats, rate: float, wait: float) -> Floats:
-    """Return the replicas for work spread over the allowed wait; any such capacity meets every deadline."""
+    """Return the replicas for work spread over the allowed wait, which meet every deadline.
+
+    Args:
+        work: of each second.
+        rate: work per second of one replica.
+        wait: allowed seconds.
+    """
     span = max(math.floor(wait), 1)
     total = np.concatenate([np.zeros(span), np.cumsum(work)])
-    need: Floats = np.ceil(np.maximum(total[span:] - total[:-span], 0) / span / rate - 1e-9)
+    work_of_span = np.maximum(total[span:] - total[:-span], 0)
+    need: Floats = np.ceil(work_of_span / span / rate - 1e-9)
     return need
 
 
 def _bases(work: Floats, rate: float) -> list[Floats]:
+    """Return the bases of lean schedules, in replicas."""
     loads = [uniform_filter1d(work, span, mode="nearest") / rate for span in SPANS if span < len(work)]
     return [np.floor(load + up - 1e-9) for load in loads for up in ROUNDINGS]
 
 
-def _met(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
-    """Return the base with the further replicas that the middle request of each second needs for its
-    deadline.
+def _base_that_meets_deadlines(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
+    """Return the base with further replicas, so that the middle request of each second meets its deadline.
+
+    The further replicas are as few, and begin as late, as the deadline allows.
+
+    Args:
+        flow: the load.
+        rate: work per second of one replica.
+        wait: allowed seconds.
+        base: replicas of each second.
     """
     span = max(math.floor(wait), 1)
     entered: list[float] = np.cumsum(flow.work).tolist()
+    """Total work that has arrived by the end of each second."""
     middle: list[float] = (np.cumsum(flow.work) - flow.work / 2).tolist()
+    """Total work that has arrived by the middle of each second."""
     ready: list[float] = base.tolist()
-    unserved = [0.0] * (len(ready) + 1)
-    """Totals at the end of the previous second."""
-    busy_since = 0
+    served = [0.0] * (len(ready) + 1)
+    """Total work that was served by the beginning of each second."""
+    queue_since = 0
+    """The last second that began without waiting work: earlier replicas would have nothing to serve."""
     for second in range(len(ready)):
-        if unserved[second] >= (entered[second - 1] if second else 0.0) - 1e-9:
-            busy_since = second
+        entered_before = entered[second - 1] if second else 0.0
+        if served[second] >= entered_before - 1e-9:
+            queue_since = second
         if second >= span:
+            # A middle request arrives in the middle of its second: its deadline is the middle of this one.
             due = middle[second - span]
-            while (short := due - unserved[second] - rate * ready[second] / 2) > 1e-9 * rate:
-                more = math.ceil(short / (rate * (second - busy_since + 0.5)))
-                since = max(second - math.ceil(short / (rate * more) - 0.5), busy_since)
+            while (short := due - served[second] - rate * ready[second] / 2) > 1e-9 * rate:
+                more = math.ceil(short / (rate * (second - queue_since + 0.5)))
+                seconds_before = math.ceil(short / (rate * more) - 0.5)
+                since = max(second - seconds_before, queue_since)
                 for earlier in range(since, second + 1):
                     ready[earlier] += more
                 for earlier in range(since, second):
-                    unserved[earlier + 1] = min(unserved[earlier] + rate * ready[earlier], entered[earlier])
-        unserved[second + 1] = min(unserved[second] + rate * ready[second], entered[second])
+                    served[earlier + 1] = min(served[earlier] + rate * ready[earlier], entered[earlier])
+        served[second + 1] = min(served[second] + rate * ready[second], entered[second])
     return np.array(ready)
 
 
 def _opened(requests: Requests, replica: Replica, wait: float, base: Floats) -> Floats:
-    """Return the base with a further replica whenever the first waiting request would miss its deadline."""
+    """Return the base with a further replica whenever the first waiting request would miss its deadline.
+
+    A further replica lasts for the service time of the request.
+    """
     plant = QueuePlant(requests, replica)
     ready: list[float] = base.tolist()
     for second in range(len(ready)):
         plant.advance(second, int(ready[second]))
-        while (service := plant.overdue(second + 1 - wait)) is not None:
-            for later in range(second, min(second + math.ceil(service), len(ready))):
+        while (service_seconds := plant.overdue(second + 1 - wait)) is not None:
+            for later in range(second, min(second + math.ceil(service_seconds), len(ready))):
                 ready[later] += 1
             plant.advance(second, int(ready[second]))
         plant.advance(second + 1, int(ready[second]))
@@ -151,26 +183,39 @@ def _opened(requests: Requests, replica: Replica, wait: float, base: Floats) -> 
 
 
 def _replicas(starts: Floats, service: Floats, replica: Replica, seconds: int) -> Floats:
-    """Return the highest count of a schedule in each second."""
-    parts = seconds * PARTS
-    first = np.clip(np.floor(starts * PARTS), 0, parts - 1).astype(np.int64)
-    last = np.clip(np.ceil((starts + service) * PARTS), 1, parts).astype(np.int64)
+    """Return the replicas for the busy slots of each second, at their peak in it.
+
+    Args:
+        starts: start of service of each request, in seconds of the run.
+        service: service time of each request, in seconds.
+        replica: slots of a replica.
+        seconds: length of the run.
+    """
+    parts = seconds * PARTS_PER_SECOND
+    first = np.clip(np.floor(starts * PARTS_PER_SECOND), 0, parts - 1).astype(np.int64)
+    last = np.clip(np.ceil((starts + service) * PARTS_PER_SECOND), 1, parts).astype(np.int64)
     change = np.bincount(first, minlength=parts + 1) - np.bincount(last, minlength=parts + 1)
-    slots = np.cumsum(change[:parts]).reshape(seconds, PARTS).max(axis=1)
-    replicas: Floats = np.ceil(slots / replica.concurrency)
+    busy_slots = np.cumsum(change[:parts])
+    peaks = busy_slots.reshape(seconds, PARTS_PER_SECOND).max(axis=1)
+    replicas: Floats = np.ceil(peaks / replica.concurrency)
     return replicas
 
 
 def _postponed(times: Floats, service: Floats, wait: float) -> Floats:
-    """Return the starts of service if slots open at the first waiting request's deadline and then close."""
+    """Return the start of service of each request if a slot opens only at a deadline.
+
+    A slot opens at the deadline of the first waiting request, serves the next requests that wait, and closes
+    when no request waits. All arguments and results are in seconds.
+    """
     starts = np.empty(len(times))
     ends: list[float] = []
+    """A heap: when each open slot is free again."""
     for request, (arrived, seconds) in enumerate(zip(times.tolist(), service.tolist(), strict=True)):
-        # Slots that ended before this arrival had no request left: they are closed.
+        # Slots that were free before this arrival found no waiting request: they are closed.
         while ends and ends[0] < arrived:
             heapq.heappop(ends)
-        free = bool(ends) and ends[0] <= arrived + wait
-        start = heapq.heappop(ends) if free else arrived + wait
+        is_free_in_time = bool(ends) and ends[0] <= arrived + wait
+        start = heapq.heappop(ends) if is_free_in_time else arrived + wait
         starts[request] = start
         heapq.heappush(ends, start + seconds)
     return starts

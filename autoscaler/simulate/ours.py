@@ -15,25 +15,27 @@ from autoscaler.simulate.policy import Policy
 from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
 
 REFIT = 1800.0
-"""Seconds between fits, as in the controller."""
+"""Seconds between fits of the forecast's regression, as in the controller."""
 WARM_REFIT = 86_400.0
-"""Seconds between fits to the history before the run."""
+"""Seconds of the history between fits to it, before the run."""
 
 MOST_FITS = 512
-"""Fits that are kept: a week has 336, and the same load under other risks and start-up times has the same."""
+"""Cached fits: a week has 336, which are the same for one load under other risks and start-up times."""
 
 
 @lru_cache(MOST_FITS)
-def _fit(levels: bytes) -> Fit | None:
+def _cached_fit(levels: bytes) -> Fit | None:
+    """Fit the forecast to `History.levels`, as bytes so that the cache can compare them."""
     return fit(array("f", levels))
 
 
 class Fitted:
-    """The policy with the regressions that the controller fits in another process."""
+    """Our policy (`Sizer`) with the fits of its forecast, which the controller runs in another process."""
 
     def __init__(self, config: PolicyConfig, history: LoadHistory) -> None:
         self._sizer = Sizer(config)
         self._fit_at = -math.inf
+        """Unix seconds of the next fit."""
         self._warm(history)
 
     @property
@@ -48,6 +50,7 @@ class Fitted:
         return self._sizer.decide(observation)
 
     def _warm(self, history: LoadHistory) -> None:
+        """Teach the policy the load before the run, a day at a time."""
         steps = max(round(WARM_REFIT / history.step), 1)
         work = history.work.tolist()
         for begin in range(0, len(work), steps):
@@ -56,19 +59,19 @@ class Fitted:
             self._fit()
 
     def _fit(self) -> None:
-        self._sizer.take_fit(_fit(self._sizer.history.levels.tobytes()))
+        self._sizer.take_fit(_cached_fit(self._sizer.history.levels.tobytes()))
 
 
 def at(risk: float | None) -> Callable[[PolicyInputs], Policy]:
     """Return a builder of the policy at a risk in percent; None: the default."""
 
-    def build(terms: PolicyInputs) -> Policy:
+    def build(inputs: PolicyInputs) -> Policy:
         config = PolicyConfig(
-            min_replicas=terms.min_replicas,
-            max_replicas=terms.max_replicas,
-            capacity=terms.capacity,
+            min_replicas=inputs.min_replicas,
+            max_replicas=inputs.max_replicas,
+            capacity=inputs.capacity,
             risk=DEFAULTS.risk if risk is None else risk,
         )
-        return Fitted(config, terms.history)
+        return Fitted(config, inputs.history)
 
     return build

@@ -20,26 +20,38 @@ class PlantCounts(NamedTuple):
     time: float
     """Seconds from the start of the run."""
     arrivals: float
+    """Requests that have arrived."""
     work: float
+    """Work of the requests that have arrived."""
     finished: float
-    waited: float
-    """Seconds from entry to the end of the answer, summed over finished requests; of a fluid, integrated over
-    time.
+    """Requests that were answered."""
+    latency_sum: float
+    """Seconds from arrival to the end of the answer, summed over finished requests; of a fluid, the waiting
+    requests integrated over time, and the service seconds of finished requests.
     """
     dropped: float
+    """Requests that were abandoned after `TIMEOUT`."""
     capacity: float
-    """Work of which the ready replicas were capable."""
+    """Work that the ready replicas could have done."""
     done: float
     """Work that the ready replicas did."""
     busy: float
-    """Requests that occupy a slot."""
+    """Requests that occupy a slot at `time`."""
     waiting: float
+    """Requests that wait for a slot at `time`."""
     ready: int
+    """Ready replicas at `time`."""
+
+
+NO_COUNTS = PlantCounts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+"""The counts at the start of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The wait of requests for a slot, in order of arrival."""
+    """The wait of requests for a slot, as columns of a table in order of arrival. A row is one request, or
+    all requests of one second of a fluid.
+    """
 
     times: Floats
     """Arrival, in seconds from the start of the run."""
@@ -62,35 +74,41 @@ class Plant(Protocol):
         """Advance to `until` with `ready` replicas."""
 
     def counts(self) -> PlantCounts:
-        """Return the totals until now."""
+        """Return the totals so far, and the state now."""
 
     def waits(self) -> Waits:
         """Return the waits of all requests so far; a waiting request counts as having waited until now."""
 
 
 class FluidPlant:
-    """Requests of each second as a fluid; it differs by at most a second from a queue of single requests."""
+    """Requests as a fluid; a wait differs by at most a second from the wait in a queue of single requests."""
 
     draining = 0.0
 
     def __init__(self, flow: Flow, replica: Replica) -> None:
         self._replica = replica
         self._flow = flow
-        self._steps: list[float] = flow.work.tolist()
-        self._work: list[float] = np.cumsum(flow.work).tolist()
+        self._work_of_second: list[float] = flow.work.tolist()
+        self._entered: list[float] = np.cumsum(flow.work).tolist()
+        """Total work that has arrived by the end of each second of the run."""
         self._arrivals: list[float] = np.cumsum(flow.arrivals).tolist()
-        self._left: list[float] = []
-        self._ready = np.zeros(len(self._work), np.int32)
+        """Total requests that have arrived by the end of each second of the run."""
+        self._departed: list[float] = []
+        """Total work that was done or dropped by the end of each second so far."""
+        self._ready = np.zeros(len(self._entered), np.int32)
         self._last_ready = 0
-        self._capacity = self._dropped = self._waiting_seconds = 0.0
+        self._capacity = self._dropped = 0.0
+        """Work."""
+        self._backlog_sum = 0.0
+        """Work that waits at the end of each second so far, summed."""
         self._work_per_request = float(flow.work.sum()) / max(float(flow.arrivals.sum()), 1e-9) or 1.0
 
     def advance(self, until: float, ready: int) -> None:
         """Advance to the whole second `until` with `ready` replicas."""
-        entered, departed, start, end = self._work, self._left, len(self._left), int(until)
+        entered, departed, start, end = self._entered, self._departed, len(self._departed), int(until)
         rate = ready * self._replica.rate
         empty = not departed or departed[-1] >= entered[start - 1]
-        if empty and max(self._steps[start:end], default=0.0) <= rate:
+        if empty and max(self._work_of_second[start:end], default=0.0) <= rate:
             departed += entered[start:end]  # as usual: nothing waits
         else:
             self._queue(start, end, rate)
@@ -100,46 +118,50 @@ class FluidPlant:
 
     def counts(self) -> PlantCounts:
         """Return the totals until now."""
-        now = len(self._left)
+        now = len(self._departed)
         if not now:
-            return PlantCounts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-        gone, entered, replica = self._left[-1], self._work[now - 1], self._replica
-        finished = self._requests(gone, now)
-        before = self._left[-2] if now > 1 else 0.0
+            return NO_COUNTS
+        departed, entered, replica = self._departed[-1], self._entered[now - 1], self._replica
+        departed_requests = self._requests(departed, now)
+        departed_before = self._departed[-2] if now > 1 else 0.0
+        # Little's law: requests of the last second, times their service time, but at most all slots.
         busy = min(
-            (gone - before) / self._work_per_request * replica.service_seconds,
+            (departed - departed_before) / self._work_per_request * replica.service_seconds,
             float(self._last_ready * replica.concurrency),
         )
         arrivals = self._arrivals[now - 1]
         dropped = self._dropped / self._work_per_request
-        waited = self._waiting_seconds / self._work_per_request + finished * replica.service_seconds
+        waited = self._backlog_sum / self._work_per_request
         return PlantCounts(
             time=now,
             arrivals=arrivals,
             work=entered,
-            finished=max(finished - dropped, 0.0),
-            waited=waited,
+            finished=max(departed_requests - dropped, 0.0),
+            latency_sum=waited + departed_requests * replica.service_seconds,
             dropped=dropped,
             capacity=self._capacity,
-            done=gone - self._dropped,
+            done=departed - self._dropped,
             busy=busy,
-            waiting=arrivals - finished,
+            waiting=arrivals - departed_requests,
             ready=self._last_ready,
         )
 
     def waits(self) -> Waits:
-        """Return for each second the wait of its middle request."""
-        seconds = len(self._left)
+        """Return for each second the wait of its middle request: from the middle of the second until the work
+        of the requests before it has departed.
+        """
+        seconds = len(self._departed)
         arrivals, work = self._flow.arrivals[:seconds], self._flow.work[:seconds]
-        entered, departed = np.asarray(self._work[:seconds]), np.asarray(self._left)
+        entered, departed = np.asarray(self._entered[:seconds]), np.asarray(self._departed)
         middle = entered - work / 2
-        at = np.searchsorted(departed, middle * (1 - 1e-12), side="left")
-        never = at >= seconds
-        at = np.minimum(at, seconds - 1)
-        before = np.where(at > 0, departed[at - 1], 0.0)
-        rate = self._ready[at] * self._replica.rate  # a line may end before the second does
-        share = np.clip((middle - before) / np.maximum(rate, 1e-12), 0, 1)
-        leaves = np.where(never, seconds, at + share)
+        departure_second = np.searchsorted(departed, middle * (1 - 1e-12), side="left")
+        is_waiting = departure_second >= seconds
+        departure_second = np.minimum(departure_second, seconds - 1)
+        departed_before = np.where(departure_second > 0, departed[departure_second - 1], 0.0)
+        # Divided by the rate, not by the work of the second: the queue may be empty before the second ends.
+        rate = self._ready[departure_second] * self._replica.rate
+        share_of_second = np.clip((middle - departed_before) / np.maximum(rate, 1e-12), 0, 1)
+        leaves = np.where(is_waiting, seconds, departure_second + share_of_second)
         times: Floats = np.arange(seconds, dtype=np.float64) + 0.5
         has_arrivals = arrivals > 0
         cold = (self._ready[:seconds] == 0).astype(np.float64)
@@ -151,26 +173,28 @@ class FluidPlant:
         )
 
     def _queue(self, start: int, until: int, rate: float) -> None:
-        entered, departed = self._work, self._left
-        gone = departed[-1] if departed else 0.0
-        waiting = 0.0
+        """Advance from second `start` to `until` with a queue, at `rate` work per second."""
+        entered, departed = self._entered, self._departed
+        total = departed[-1] if departed else 0.0
+        backlog_sum = 0.0
         for second in range(start, until):
-            gone += rate
-            if gone >= entered[second]:
-                gone = entered[second]
+            total += rate
+            if total >= entered[second]:
+                total = entered[second]
             else:
-                if second >= TIMEOUT and gone < entered[second - TIMEOUT]:
-                    self._dropped += entered[second - TIMEOUT] - gone
-                    gone = entered[second - TIMEOUT]
-                waiting += entered[second] - gone
-            departed.append(gone)
-        self._waiting_seconds += waiting
+                if second >= TIMEOUT and total < entered[second - TIMEOUT]:
+                    self._dropped += entered[second - TIMEOUT] - total
+                    total = entered[second - TIMEOUT]
+                backlog_sum += entered[second] - total
+            departed.append(total)
+        self._backlog_sum += backlog_sum
 
     def _requests(self, work: float, now: int) -> float:
-        """Return the number of first requests whose work adds up to `work`."""
-        if work >= self._work[now - 1]:
+        """Return how many requests, in order of arrival, have the total work `work`, linear in a second."""
+        if work >= self._entered[now - 1]:
             return self._arrivals[now - 1]
-        at = bisect_left(self._work, work, 0, now)
-        low, start = (self._work[at - 1], self._arrivals[at - 1]) if at else (0.0, 0.0)
-        step = self._work[at] - low
-        return start + (self._arrivals[at] - start) * ((work - low) / step if step > 0 else 1.0)
+        second = bisect_left(self._entered, work, 0, now)
+        entered, arrived = (self._entered[second - 1], self._arrivals[second - 1]) if second else (0.0, 0.0)
+        work_of_second = self._entered[second] - entered
+        share = (work - entered) / work_of_second if work_of_second > 0 else 1.0
+        return arrived + (self._arrivals[second] - arrived) * share

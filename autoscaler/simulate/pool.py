@@ -12,29 +12,37 @@ from autoscaler.simulate.startup import Startup
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Start:
+    """A replica that starts; times are in seconds of the run. The order is that of the ends."""
+
     ends: float
     created: float
-    good: bool
+    succeeds: bool
 
 
 @dataclass(slots=True)
 class Pool:
-    """Replicas; call `advance` up to a time before any other method at that time."""
+    """Replicas at the time `now`; call `advance` to a time before any other method at that time."""
 
     startup: Startup
     draws: np.random.Generator
+    """Source of random start-up times and failures."""
     limit: int
     """Most replicas for which the nodes have room."""
     ready: int
+    """Ready replicas."""
     now: float
+    """Seconds of the run."""
     desired: int = 0
     seconds: float = 0.0
-    """Replica-seconds so far, starting replicas included."""
+    """Paid replica-seconds so far: of ready and of starting replicas."""
     actions: list[tuple[float, int]] = field(default_factory=list)
-    """Changes of the desired count: time and difference."""
+    """Changes of the desired count: seconds of the run, and difference."""
     _starting: list[_Start] = field(default_factory=list)
+    """In order of their ends."""
     _started: list[float] = field(default_factory=list)
+    """Start-up times in seconds that were not observed yet."""
     _failed: list[float] = field(default_factory=list)
+    """Seconds that failed starts took and that were not observed yet."""
 
     def __post_init__(self) -> None:
         self.desired = self.ready
@@ -56,7 +64,7 @@ class Pool:
             took = start.ends - start.created
             self._pay(start.ends)
             del self._starting[0]
-            if start.good:
+            if start.succeeds:
                 self.ready += 1
                 self._started.append(took)
             else:
@@ -79,7 +87,9 @@ class Pool:
         self.ready = min(self.ready, desired)
 
     def observed(self) -> Replicas:
-        """Return the replicas as a policy observes them; each start and failure is observed once."""
+        """Return the replicas as a policy observes them, but `starting` in seconds of the run. Each end of a
+        start and each failure is observed once.
+        """
         created = tuple(sorted(start.created for start in self._starting))
         seen = Replicas(self.desired, self.ready, created, tuple(self._started), tuple(self._failed))
         self._started.clear()
@@ -87,9 +97,11 @@ class Pool:
         return seen
 
     def _order(self, now: float) -> None:
-        good = bool(self.draws.random() >= self.startup.failure_share)
-        insort(self._starting, _Start(now + self.startup.draw(self.draws), now, good))
+        """Start a replica at `now`."""
+        succeeds = bool(self.draws.random() >= self.startup.failure_share)
+        insort(self._starting, _Start(now + self.startup.draw(self.draws), now, succeeds))
 
     def _pay(self, now: float) -> None:
+        """Advance the time to `now`, and pay the replicas until then."""
         self.seconds += self.alive * (now - self.now)
         self.now = now

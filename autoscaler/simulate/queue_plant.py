@@ -1,7 +1,7 @@
-"""Simulated replicas that serve each request alone, from one first-in-first-out queue. Pure.
+"""Simulated replicas with one first-in-first-out queue of single requests. Pure.
 
-While no request waits, all of them end when they would with unlimited slots, which does not depend on the
-policy: such stretches of time take no work for a single request.
+While no request waits, each request ends when it would end with unlimited slots. These ends do not depend on
+the policy: `UnqueuedService` has them, and such a span of time needs no step for each request.
 """
 
 import heapq
@@ -25,36 +25,38 @@ class QueuePlant:
         self._times = array("d", requests.times.tobytes())
         self._times.append(math.inf)
         self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
-        self._prompt = requests.prompt
-        self._is_prompt = True
-        """Whether no request waits, and those in a slot began at their arrival."""
-        self._prompt_from = 0.0
-        """When the last request ends that waited, or would have ended without waiting for its timeout."""
+        self._unqueued = requests.unqueued
+        self._is_unqueued = True
+        """Whether no request waits, and each request in a slot began at its arrival."""
+        self._unqueued_from = 0.0
+        """Seconds of the run from which on `UnqueuedService` is valid again: every request that waited has
+        ended, and every dropped request would have ended."""
         self._ended = 0
-        """Requests that have ended with unlimited slots; of use while `_is_prompt`."""
+        """Requests that have ended by `UnqueuedService`, dropped ones too; valid while `_is_unqueued`."""
         self._ends: list[tuple[float, float]] = []
-        """The end of each request in a slot, and its total time in the service; empty while `_is_prompt`."""
+        """A heap: the end of each request in a slot, and its seconds from arrival to end; empty while
+        `_is_unqueued`."""
         count = len(requests.times)
         self._waits = array("d", bytes(8 * count))
-        """Seconds; in order of arrival, so that a position identifies a request."""
+        """Seconds of wait of each request, in order of arrival."""
         self._cold = array("d", bytes(8 * count))
         """1 where no replica was ready at the arrival."""
         self._arrived = self._begun = 0
         """Requests that have arrived, and those that have got a slot or were dropped."""
         self._now, self._ready = 0.0, 0
         self._finished = self._dropped = 0
-        self._waited = self._capacity = self._done = 0.0
+        self._latency_sum = self._capacity = self._done = 0.0
         self.draining = 0.0
 
     def advance(self, until: float, ready: int) -> None:
         """Advance to `until` with `ready` replicas."""
         slots = ready * self._replica.concurrency
-        if not (self._is_prompt and self._advance_promptly(until, slots)):
+        if not (self._is_unqueued and self._advance_unqueued(until, slots)):
             self._advance_each(until, slots)
             self._drop(until)
-            self._is_prompt = not self._waiting and self._prompt_from <= until
-            if self._is_prompt:
-                self._ended = bisect_right(self._prompt.ends, until, self._ended)
+            self._is_unqueued = not self._waiting and self._unqueued_from <= until
+            if self._is_unqueued:
+                self._ended = bisect_right(self._unqueued.ends, until, self._ended)
                 self._ends.clear()
         self._count(until, ready, slots)
 
@@ -70,7 +72,7 @@ class QueuePlant:
             arrivals=self._arrived,
             work=float(self._entered[self._arrived]),
             finished=self._finished,
-            waited=self._waited,
+            latency_sum=self._latency_sum,
             dropped=self._dropped,
             capacity=self._capacity,
             done=self._done,
@@ -92,25 +94,26 @@ class QueuePlant:
 
     @property
     def _busy(self) -> int:
-        return self._arrived - self._ended if self._is_prompt else len(self._ends)
+        return self._arrived - self._ended if self._is_unqueued else len(self._ends)
 
-    def _advance_promptly(self, until: float, slots: int) -> bool:
-        """Advance to `until` if no request has to wait; otherwise load the requests in slots, and return
-        False.
+    def _advance_unqueued(self, until: float, slots: int) -> bool:
+        """Advance to `until` and return True if no request has to wait. Otherwise fill `_ends` with the
+        requests in slots and return False.
         """
-        prompt, first = self._prompt, self._arrived
+        unqueued, first = self._unqueued, self._arrived
         arrived = bisect_left(self._times, until, first)
-        if max(prompt.busy[first:arrived], default=0) > slots:
-            self._ends = prompt.in_slots(self._arrived, self._ended)
+        if max(unqueued.busy[first:arrived], default=0) > slots:
+            self._ends = unqueued.in_slots(self._arrived, self._ended)
             return False
-        ended = bisect_right(prompt.ends, until, self._ended)
+        ended = bisect_right(unqueued.ends, until, self._ended)
         self._finished += ended - self._ended
-        self._waited += prompt.served[ended] - prompt.served[self._ended]
+        self._latency_sum += unqueued.served[ended] - unqueued.served[self._ended]
         self._arrived = self._begun = arrived
         self._ended = ended
         return True
 
     def _advance_each(self, until: float, slots: int) -> None:
+        """Advance to `until` by each end and each arrival."""
         ends, times = self._ends, self._times
         while self._waiting and len(ends) < slots:
             self._serve(self._now)
@@ -119,9 +122,9 @@ class QueuePlant:
             if ends and ends[0][0] <= coming:
                 if ends[0][0] > until:
                     break
-                end, took = heapq.heappop(ends)
+                end, latency = heapq.heappop(ends)
                 self._finished += 1
-                self._waited += took
+                self._latency_sum += latency
                 if self._waiting and len(ends) < slots:
                     self._serve(end)
             else:
@@ -140,20 +143,21 @@ class QueuePlant:
         arrived, end = self._times[first], now + self._service[first]
         if now > arrived:
             self._waits[first] = now - arrived
-            self._prompt_from = max(self._prompt_from, end)
+            self._unqueued_from = max(self._unqueued_from, end)
         self._begun += 1
         heapq.heappush(self._ends, (end, end - arrived))
 
     def _drop(self, until: float) -> None:
+        """Drop the requests that have waited for `TIMEOUT`."""
         while self._waiting and self._times[self._begun] <= until - TIMEOUT:
             end = self._times[self._begun] + self._service[self._begun]
-            self._prompt_from = max(self._prompt_from, end)
+            self._unqueued_from = max(self._unqueued_from, end)
             self._waits[self._begun] = float(TIMEOUT)
             self._begun += 1
             self._dropped += 1
 
     def _count(self, until: float, ready: int, slots: int) -> None:
-        """Add the integrals over the `seconds` since the last call."""
+        """Add the capacity, the work and the draining replicas of the time since the last call."""
         passed = until - self._now
         busy = self._busy
         self._capacity += slots * passed / self._replica.concurrency * self._replica.rate

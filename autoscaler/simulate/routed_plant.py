@@ -22,16 +22,19 @@ SEED = 23
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
-    """The requests of a replica, by number."""
+class _ReplicaQueue:
+    """The requests of one replica. A request's number is its position in order of arrival."""
 
     busy: int = 0
+    """Occupied slots."""
     held: int = 0
-    """Unanswered requests of the replica that were held."""
+    """Permits in use: unanswered requests of the replica that were held before."""
     waiting: deque[int] = field(default_factory=deque)
+    """Numbers of the requests that wait for a slot."""
 
     @property
     def active(self) -> int:
+        """Requests in slots and waiting ones: the load that the load balancer compares."""
         return self.busy + len(self.waiting)
 
 
@@ -40,7 +43,7 @@ class RoutedPlant:
 
     That is Envoy's LEAST_REQUEST with equal weights and its default of two choices. Requests that arrive
     while no replica is ready are held, and go in order to the ready replica with the fewest held requests. A
-    removed replica finishes its queue, gets nothing more, and costs its time until then; the youngest is
+    removed replica gets no further request, and is paid until its queue is empty; the youngest replica is
     removed first.
     """
 
@@ -50,7 +53,7 @@ class RoutedPlant:
         Args:
             requests: in order of arrival.
             replica: capacity of each replica.
-            ending: seconds that a removed replica without requests costs.
+            ending: seconds for which every removed replica is paid beyond the end of its last request.
         """
         self._replica, self._ending = replica, ending
         self._service: list[float] = requests.service.tolist()
@@ -59,20 +62,24 @@ class RoutedPlant:
         self._choices: list[list[float]] = (
             np.random.default_rng(SEED).random((len(self._service), 2)).tolist()
         )
-        self._lines: list[_Line] = []
+        """Two random numbers of each request, 0 to 1, which choose two of the ready replicas."""
+        self._queues: list[_ReplicaQueue] = []
         """Ready replicas, the oldest first."""
-        self._leaving: list[_Line] = []
+        self._removed: list[_ReplicaQueue] = []
+        """Removed replicas that still have requests."""
         self._held: deque[int] = deque()
+        """Numbers of the held requests."""
         self._were_held: set[int] = set()
-        """Held requests that are at a replica."""
-        self._ends: list[tuple[float, int, _Line]] = []
+        """Numbers of the requests at a replica that were held before: each has one of its permits."""
+        self._ends: list[tuple[float, int, _ReplicaQueue]] = []
         """End, number and replica of each request in a slot."""
         self._waits = [math.nan] * len(self._service)
-        """Start of service; NaN before it."""
+        """Seconds of wait of each request; NaN before it gets a slot."""
         self._cold: list[float] = []
+        """1 for each arrived request that met no ready replica, else 0."""
         self._arrived = self._finished = self._dropped = 0
         self._now = 0.0
-        self._waited = self._capacity = self._done = 0.0
+        self._latency_sum = self._capacity = self._done = 0.0
         self.draining = 0.0
 
     def advance(self, until: float, ready: int) -> None:
@@ -105,12 +112,12 @@ class RoutedPlant:
             arrivals=self._arrived,
             work=float(self._entered[self._arrived]),
             finished=self._finished,
-            waited=self._waited,
+            latency_sum=self._latency_sum,
             dropped=self._dropped,
             capacity=self._capacity,
             done=self._done,
             busy=busy,
-            ready=len(self._lines),
+            ready=len(self._queues),
             waiting=self._arrived - self._finished - self._dropped - busy,
         )
 
@@ -122,60 +129,60 @@ class RoutedPlant:
         return Waits(times, waits, np.ones(len(times)), np.asarray(self._cold))
 
     def _resize(self, ready: int) -> None:
-        self._lines += [_Line() for _ in range(ready - len(self._lines))]
-        self._leaving += self._lines[ready:]
-        self.draining += self._ending * len(self._lines[ready:])
-        del self._lines[ready:]
+        self._queues += [_ReplicaQueue() for _ in range(ready - len(self._queues))]
+        self._removed += self._queues[ready:]
+        self.draining += self._ending * len(self._queues[ready:])
+        del self._queues[ready:]
 
     def _send(self, number: int, now: float) -> None:
-        first, second = (self._lines[int(choice * len(self._lines))] for choice in self._choices[number])
-        self._queue(second if second.active < first.active else first, number, now)
+        first, second = (self._queues[int(choice * len(self._queues))] for choice in self._choices[number])
+        self._enqueue(second if second.active < first.active else first, number, now)
 
     def _release(self, now: float) -> None:
         """Forward held requests while replicas have permits."""
-        while self._held and self._lines:
-            line = min(self._lines, key=lambda line: line.held)
-            if line.held >= PERMITS:
+        while self._held and self._queues:
+            queue = min(self._queues, key=lambda queue: queue.held)
+            if queue.held >= PERMITS:
                 return
             number = self._held.popleft()
             self._were_held.add(number)
-            line.held += 1
-            self._queue(line, number, now)
+            queue.held += 1
+            self._enqueue(queue, number, now)
 
-    def _queue(self, line: _Line, number: int, now: float) -> None:
-        line.waiting.append(number)
-        if line.busy < self._replica.concurrency:
-            self._serve(line, now)
+    def _enqueue(self, queue: _ReplicaQueue, number: int, now: float) -> None:
+        queue.waiting.append(number)
+        if queue.busy < self._replica.concurrency:
+            self._serve(queue, now)
 
-    def _serve(self, line: _Line, now: float) -> None:
-        number = line.waiting.popleft()
-        line.busy += 1
+    def _serve(self, queue: _ReplicaQueue, now: float) -> None:
+        number = queue.waiting.popleft()
+        queue.busy += 1
         self._waits[number] = now - self._times[number]
-        heapq.heappush(self._ends, (now + self._service[number], number, line))
+        heapq.heappush(self._ends, (now + self._service[number], number, queue))
 
     def _finish(self) -> None:
-        end, number, line = heapq.heappop(self._ends)
-        line.busy -= 1
+        end, number, queue = heapq.heappop(self._ends)
+        queue.busy -= 1
         self._finished += 1
-        self._waited += end - self._times[number]
-        if line.waiting:
-            self._serve(line, end)
-        self._permit(line, number)
+        self._latency_sum += end - self._times[number]
+        if queue.waiting:
+            self._serve(queue, end)
+        self._return_permit(queue, number)
         self._release(end)
 
-    def _permit(self, line: _Line, number: int) -> None:
-        """Forward a held request in place of one that left its replica."""
+    def _return_permit(self, queue: _ReplicaQueue, number: int) -> None:
+        """Return the permit of a request that left its replica, if the request was held."""
         if number in self._were_held:
             self._were_held.remove(number)
-            line.held -= 1
+            queue.held -= 1
 
     def _drop(self, until: float) -> None:
         while self._held and self._is_old(self._held[0], until):
             self._give_up(self._held.popleft())
-        for line in (*self._lines, *self._leaving):
-            for number in [number for number in line.waiting if self._is_old(number, until)]:
-                line.waiting.remove(number)
-                self._permit(line, number)
+        for queue in (*self._queues, *self._removed):
+            for number in [number for number in queue.waiting if self._is_old(number, until)]:
+                queue.waiting.remove(number)
+                self._return_permit(queue, number)
                 self._give_up(number)
 
     def _is_old(self, number: int, until: float) -> bool:
@@ -186,11 +193,11 @@ class RoutedPlant:
         self._dropped += 1
 
     def _count(self, until: float) -> None:
-        """Add the integrals over the `seconds` since the last call."""
+        """Add the capacity, the work and the draining replicas of the time since the last call."""
         passed = until - self._now
         rate = self._replica.rate
-        self._capacity += len(self._lines) * passed * rate
-        self._done += sum(line.busy for line in self._lines) * passed / self._replica.concurrency * rate
-        self._leaving = [line for line in self._leaving if line.busy]
-        self.draining += len(self._leaving) * passed
+        self._capacity += len(self._queues) * passed * rate
+        self._done += sum(queue.busy for queue in self._queues) * passed / self._replica.concurrency * rate
+        self._removed = [queue for queue in self._removed if queue.busy]
+        self.draining += len(self._removed) * passed
         self._now = until

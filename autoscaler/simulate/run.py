@@ -1,4 +1,9 @@
-"""One run of one policy on one workload: the loop between plant, readings, policy and replicas. Pure."""
+"""One run of one policy on one workload: the loop between plant, readings, policy and replicas. Pure.
+
+The plant serves the requests, the pool has the replicas, the readings bring the plant's counts to the policy
+after a delay, and the policy's decisions set the pool's desired count. Times are in seconds from the start of
+the run; those of observations and of the timeline are Unix seconds, from `Workload.start` on.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +14,7 @@ import numpy as np
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.simulate.delivery import Delivery, Readings, readings
-from autoscaler.simulate.plant import Plant, PlantCounts, Waits
+from autoscaler.simulate.plant import NO_COUNTS, Plant, PlantCounts, Waits
 from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.pool import Pool
@@ -19,9 +24,9 @@ from autoscaler.simulate.workloads.workload import Workload
 TIMELINE_POINTS = 2_000
 """Most decisions in a timeline: as many as a page can show."""
 HELD_SECONDS = 0.001
-"""Length of the reading of a report of held requests; arrivals are in the next reading."""
-STEADY = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
-"""Reasons of decisions that only time changes while no request arrives; KeepAlive for the last replica."""
+"""Seconds of the `Load` of a report of held requests, which has no arrivals: the next reading has them."""
+IDLE_REASONS = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
+"""Reasons of decisions that only time changes while no request arrives; KeepAlive only with one replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,9 @@ class Point:
     """Arriving work per second since the previous point."""
     ready: int
     alive: int
+    """Paid replicas: ready or starting."""
     waiting: float
+    """Requests that wait for a slot."""
     decision: Decision
 
 
@@ -48,8 +55,9 @@ class Run:
     actions: tuple[tuple[float, int], ...]
     """Changes of the desired count: seconds of the run, and difference."""
     most_alive: int
-    """After the unscored lead."""
+    """Most paid replicas after the unscored lead."""
     decisions: int
+    """The number of decisions."""
     reasons: dict[str, int]
     """Decisions by reason."""
     timeline: tuple[Point, ...] = ()
@@ -71,112 +79,130 @@ def run(
         workload: load, replicas and objective.
         startup: law of start-up times, which the policy does not know.
         build: makes the policy.
-        limit: most replicas; usually `workload.limit()`.
-        seed: of start-up times and readings.
+        limit: most replicas that the policy may ask for; usually `workload.limit()`.
+        seed: of the random start-up times and delays of readings.
         delivery: delays and losses of readings; None: the protocol's, with the workload's outages.
-        timeline: whether decisions are kept for a page.
+        timeline: whether the result has a timeline.
     """
-    streams = np.random.default_rng((seed, 17)).spawn(2)
-    given = delivery or Delivery(outages=workload.outages)
+    startup_draws, reading_draws = np.random.default_rng((seed, 17)).spawn(2)
+    delivery = delivery or Delivery(outages=workload.outages)
+    first_replicas = min(workload.first_replicas(), limit)
     loop = _Loop(
         workload=workload,
         plant=workload.plant(),
-        pool=Pool(startup, streams[0], limit, min(workload.first_replicas(), limit), 0.0),
-        policy=build(workload.terms(limit)),
-        readings=readings(given, workload.seconds, streams[1]),
-        every=max(workload.seconds // TIMELINE_POINTS, 1) if timeline else 0,
-        prompt=given.prompt,
-        steady=given.steady,
+        pool=Pool(startup, startup_draws, limit, ready=first_replicas, now=0.0),
+        policy=build(workload.policy_inputs(limit)),
+        readings=readings(delivery, workload.seconds, reading_draws),
+        point_seconds=max(workload.seconds // TIMELINE_POINTS, 1) if timeline else 0,
+        immediate=delivery.immediate,
+        idle_seconds=delivery.idle_seconds,
     )
     return loop.run()
 
 
 @dataclass(slots=True)
 class _Loop:
+    """The state of one run."""
+
     workload: Workload
     plant: Plant
     pool: Pool
     policy: Policy
     readings: Readings
-    every: int
+    point_seconds: int
     """Seconds between the points of the timeline; 0: no timeline."""
-    prompt: bool = False
-    """See `Delivery.prompt`."""
-    steady: float = 0.0
-    """See `Delivery.steady`."""
+    immediate: bool = False
+    """See `Delivery.immediate`."""
+    idle_seconds: float = 0.0
+    """See `Delivery.idle_seconds`."""
     _reason: str = ""
     """Reason of the last decision."""
     _decided: float = 0.0
     """Time of the last decision."""
-    _known: list[PlantCounts] = field(default_factory=list)
-    """Totals at each reading, by its position."""
-    _delivered: int = 0
-    _last: PlantCounts = field(default_factory=lambda: PlantCounts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
-    _most: int = 0
+    _counts_at_readings: list[PlantCounts] = field(default_factory=list)
+    """The plant's counts at each reading that was taken, in the order of `readings`."""
+    _observed_readings: int = 0
+    """Readings that the policy has observed."""
+    _last_observed: PlantCounts = NO_COUNTS
+    """The counts of the last reading that the policy has observed."""
+    _most_alive: int = 0
+    """Most paid replicas after the unscored lead."""
     _decisions: int = 0
     _reasons: dict[str, int] = field(default_factory=dict)
     _points: list[Point] = field(default_factory=list)
     _work_at_point: float = 0.0
+    """Total work that had arrived at the last point of the timeline."""
 
     def run(self) -> Run:
+        """Run to the end: at each time the due replicas start, the policy decides, and the plant advances."""
         end, lead = self.workload.seconds, self.workload.lead
         interval = max(round(self.policy.interval), 1)
         now = decide_at = 0.0
-        ready = self.pool.ready
+        ready_before = self.pool.ready
+        """Ready replicas at the previous time."""
         paid_before: float | None = None
+        """Replica-seconds of the unscored lead; None within it."""
         while now < end:
             self.pool.advance(now)
             if paid_before is None and now >= lead:
                 paid_before = self.pool.seconds + self.plant.draining
-            if self.prompt and self.pool.desired == 0 and (held := self.plant.counts().waiting) > 0:
+            if self.immediate and self.pool.desired == 0 and (held := self.plant.counts().waiting) > 0:
                 self._decide(now, held)
-                self.pool.ask(max(self.pool.desired, 1))
+                self.pool.ask(max(self.pool.desired, 1))  # a held request wakes a replica under any policy
             if now >= decide_at:
-                if self._is_due(now) or self.pool.ready > ready:
+                if self._is_due(now) or self.pool.ready > ready_before:
                     self._decide(now)
                 decide_at = now + interval
-            elif self.prompt and self.pool.ready > ready:
+            elif self.immediate and self.pool.ready > ready_before:
                 self._decide(now)
-            ready = self.pool.ready
+            ready_before = self.pool.ready
             if now >= lead:
-                self._most = max(self._most, self.pool.alive)
-            until = min(self._next(decide_at), end)
+                self._most_alive = max(self._most_alive, self.pool.alive)
+            until = min(self._next_time(decide_at), end)
             if now < lead:
                 until = min(until, lead)
             self.plant.advance(until, self.pool.ready)
             now = until
-            if len(self._known) < len(self.readings.taken) and now >= self.readings.taken[len(self._known)]:
-                self._known.append(self.plant.counts())
+            if (
+                len(self._counts_at_readings) < len(self.readings.taken)
+                and now >= self.readings.taken[len(self._counts_at_readings)]
+            ):
+                self._counts_at_readings.append(self.plant.counts())
         self.pool.advance(end)
         return Run(
             waits=self.plant.waits(),
             replica_seconds=self.pool.seconds + self.plant.draining - (paid_before or 0.0),
             actions=tuple(self.pool.actions),
-            most_alive=self._most,
+            most_alive=self._most_alive,
             decisions=self._decisions,
             reasons=self._reasons,
             timeline=tuple(self._points),
         )
 
-    def _next(self, decide_at: float) -> float:
+    def _next_time(self, decide_at: float) -> float:
         """Return the time of the next decision, reading, or end of a start."""
         at, step = decide_at, self.workload.step
-        if len(self._known) < len(self.readings.taken):
-            at = min(at, self.readings.taken[len(self._known)])
-        if self.prompt and self.pool.desired == 0:
+        if len(self._counts_at_readings) < len(self.readings.taken):
+            at = min(at, self.readings.taken[len(self._counts_at_readings)])
+        if self.immediate and self.pool.desired == 0:
             at = min(at, self.plant.counts().time + step)
         return math.ceil(min(at, self.pool.next_change) / step) * step
 
     def _is_due(self, now: float) -> bool:
         """Return whether a decision is due: something but time may change it, or enough time has passed."""
         is_falling = self._reason == "KeepAlive" and self.pool.desired > 1
-        if self._reason not in STEADY or is_falling or now - self._decided >= self.steady:
+        if self._reason not in IDLE_REASONS or is_falling or now - self._decided >= self.idle_seconds:
             return True
         counts = self.plant.counts()
-        return counts.arrivals > self._last.arrivals or counts.busy + counts.waiting > 0
+        return counts.arrivals > self._last_observed.arrivals or counts.busy + counts.waiting > 0
 
     def _decide(self, now: float, held: float = 0.0) -> None:
-        """Let the policy decide; a report of held requests causes a decision between two readings."""
+        """Let the policy decide, and set the desired count.
+
+        Args:
+            now: seconds of the run.
+            held: held requests, of a report between two readings; 0: no report.
+        """
         load, gauges = self._new_readings(now)
         moment = self.workload.start + now
         if held:
@@ -185,29 +211,29 @@ class _Loop:
                     moment - HELD_SECONDS, moment, arrivals=0, work=0, finished=0, in_flight=0, held=held
                 )
             load = replace(load, held=max(load.held, held))
-        observation = Observation(moment, _shifted(self.pool, self.workload.start), load, gauges)
+        observation = Observation(moment, _observed_replicas(self.pool, self.workload.start), load, gauges)
         decision = self.policy.decide(observation)
         self.pool.ask(decision.replicas)
         self._reason, self._decided = decision.reason, now
         self._decisions += 1
         self._reasons[decision.reason] = self._reasons.get(decision.reason, 0) + 1
-        if self.every and (not self._points or moment - self._points[-1].time >= self.every):
-            self._point(moment, decision)
+        if self.point_seconds and (not self._points or moment - self._points[-1].time >= self.point_seconds):
+            self._add_point(moment, decision)
 
     def _new_readings(self, now: float) -> tuple[Load | None, dict[str, float]]:
-        """Return the readings since the last decision that have arrived."""
-        latest = self._delivered
-        while latest < len(self._known) and self.readings.known[latest] <= now:
-            latest += 1
-        if latest == self._delivered:
+        """Return load and gauges of the readings that have arrived since the last decision."""
+        end = self._observed_readings
+        while end < len(self._counts_at_readings) and self.readings.arrived[end] <= now:
+            end += 1
+        if end == self._observed_readings:
             return None, {}
-        arrived = self._known[self._delivered : latest]
-        self._delivered = latest
-        before, after = self._last, arrived[-1]
-        self._last = after
+        arrived = self._counts_at_readings[self._observed_readings : end]
+        self._observed_readings = end
+        before, after = self._last_observed, arrived[-1]
+        self._last_observed = after
         return _load(before, after, self.workload.start, _idle(before, arrived)), _gauges(before, after)
 
-    def _point(self, moment: float, decision: Decision) -> None:
+    def _add_point(self, moment: float, decision: Decision) -> None:
         counts = self.plant.counts()
         passed = moment - self._points[-1].time if self._points else 0.0
         rate = (counts.work - self._work_at_point) / passed if passed else 0.0
@@ -215,7 +241,8 @@ class _Loop:
         self._points.append(Point(moment, rate, self.pool.ready, self.pool.alive, counts.waiting, decision))
 
 
-def _shifted(pool: Pool, start: float) -> Replicas:
+def _observed_replicas(pool: Pool, start: float) -> Replicas:
+    """Return the pool's replicas with times in Unix seconds; `start` has those of the start of the run."""
     seen = pool.observed()
     if not seen.starting:
         return seen
@@ -223,7 +250,7 @@ def _shifted(pool: Pool, start: float) -> Replicas:
 
 
 def _idle(before: PlantCounts, readings: Sequence[PlantCounts]) -> float:
-    """Return the seconds from `before` to the last reading without a request so far."""
+    """Return the seconds from `before` to the last of the readings before the first request."""
     idle = 0.0
     for counts in readings:
         if counts.arrivals > before.arrivals or before.busy + before.waiting > 0:
@@ -233,6 +260,7 @@ def _idle(before: PlantCounts, readings: Sequence[PlantCounts]) -> float:
 
 
 def _load(before: PlantCounts, after: PlantCounts, start: float, idle: float) -> Load:
+    """Return the load between two readings; `start` has the Unix seconds of the start of the run."""
     finished = after.finished - before.finished
     at_zero = after.ready == 0
     return Load(
@@ -243,14 +271,14 @@ def _load(before: PlantCounts, after: PlantCounts, start: float, idle: float) ->
         finished=finished,
         in_flight=after.busy + (0.0 if at_zero else after.waiting),
         held=after.waiting if at_zero else 0.0,
-        latency=(after.waited - before.waited) / finished if finished > 0 else None,
+        latency=(after.latency_sum - before.latency_sum) / finished if finished > 0 else None,
         errors=after.dropped - before.dropped,
         idle=idle,
     )
 
 
 def _gauges(before: PlantCounts, after: PlantCounts) -> dict[str, float]:
-    """Return gauges; a target without ready replicas has no usage."""
+    """Return the gauges of `policy`; none without ready replicas, which have no utilisation."""
     capacity = after.capacity - before.capacity
     if capacity <= 0 or after.ready == 0:
         return {}

@@ -21,35 +21,38 @@ REVERSAL_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Percentages are of requests unless another unit is named."""
+    """The scores of one run, or of one schedule, after the unscored lead."""
 
     violations: float
-    """Percent of requests that waited too long, abandoned ones included."""
+    """Percent of requests that waited longer than `Workload.wait`, abandoned requests included."""
     windows: float
-    """Percent of the minutes with requests in which more than 1 % waited too long."""
+    """Percent of the minutes with requests in which more than 1 % of requests waited too long."""
     p50: float
-    """Seconds of wait."""
+    """Seconds of wait: the median."""
     p99: float
+    """Seconds of wait: the 99th percentile."""
     p999: float
+    """Seconds of wait: the 99.9th percentile."""
     replica_hours: float
-    """Replica-hours, starting replicas included."""
+    """Paid replica-hours: of starting, ready and draining replicas."""
     over_oracle: float
-    """Replica-hours over those of the oracle."""
+    """Ratio of replica-hours to those of `Oracle.alive`."""
     over_least: float
-    """Replica-hours over those of the cheapest computed schedule without a violation."""
+    """Ratio of replica-hours to those of `Oracle.least`."""
     over_work: float
-    """Replica-hours over those of the pure work."""
+    """Ratio of replica-hours to those of replicas that are always fully used."""
     cold: float
     """Percent of requests that arrived without a ready replica."""
     cold_seconds: float
-    """Mean wait of those requests; 0 without any."""
+    """Mean seconds of wait of the requests that arrived without a ready replica; 0 without such requests."""
     actions: float
     """Changes of the desired count per hour."""
     reversals: float
     """Changes of direction within ten minutes of the last change, per hour."""
     overshoot: float
-    """The highest count over the highest count of the oracle."""
+    """Ratio of the highest paid count to that of the oracle."""
     requests: float
+    """The number of scored requests."""
 
 
 def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
@@ -86,8 +89,8 @@ def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
 
 
 def oracle_scores(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
-    """Return the scores of the schedules with perfect knowledge, by name; nothing waits too long by
-    definition.
+    """Return the scores of the schedules with perfect knowledge, by name; in none of them does a request wait
+    too long.
     """
     paid = {
         "oracle": oracle.alive,
@@ -95,11 +98,13 @@ def oracle_scores(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
         "static peak": np.full(workload.seconds, oracle.need[workload.lead :].max()),
     }
     return {
-        name: _fixed(workload, oracle, float(alive[workload.lead :].sum())) for name, alive in paid.items()
+        name: _of_schedule(workload, oracle, float(alive[workload.lead :].sum()))
+        for name, alive in paid.items()
     }
 
 
-def _fixed(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
+def _of_schedule(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
+    """Return the scores of a schedule that pays `seconds` replica-seconds; waits and changes count as 0."""
     flow = workload.load.per_second(workload.seconds)
     return Scores(
         violations=0,
@@ -121,6 +126,7 @@ def _fixed(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
 
 
 def _quantiles(values: Floats, weights: Floats, shares: tuple[float, ...]) -> list[float]:
+    """Return the quantiles of weighted values, one for each of the shares (0 to 1); zeros without values."""
     if not len(values):
         return [0.0] * len(shares)
     order = np.argsort(values, kind="stable")
@@ -130,15 +136,17 @@ def _quantiles(values: Floats, weights: Floats, shares: tuple[float, ...]) -> li
 
 
 def _windows(times: Floats, weights: Floats, late: NDArray[np.bool_]) -> float:
+    """Return the share of violated windows among the windows with requests."""
     if not len(times):
         return 0.0
-    minute = (times // WINDOW).astype(np.int64)
-    total = np.bincount(minute, weights=weights)
-    bad = np.bincount(minute, weights=weights * late)
-    return float((bad > WINDOW_SHARE * total).sum() / (total > 0).sum())
+    window = (times // WINDOW).astype(np.int64)
+    total = np.bincount(window, weights=weights)
+    total_late = np.bincount(window, weights=weights * late)
+    return float((total_late > WINDOW_SHARE * total).sum() / (total > 0).sum())
 
 
 def _reversals(actions: list[tuple[float, int]]) -> int:
+    """Return the number of reversals among actions: pairs of time in seconds and change of the count."""
     return sum(
         (change > 0) != (before > 0) and time - earlier <= REVERSAL_SECONDS
         for (earlier, before), (time, change) in pairwise(actions)

@@ -15,11 +15,11 @@ image.
 SCHEDULING_MEDIAN = 5.0
 """Median seconds until a node has the Pod, before the model loads."""
 SCHEDULING_SIGMA = 0.5
-"""Standard deviation of the logarithm; 2 to 11 s in 90 % of cases."""
+"""Standard deviation of the logarithm of the seconds of scheduling: 2 to 11 s in 90 % of cases."""
 LOAD_SHARES = (0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 1.0)
 LOAD_SECONDS = (1.0, 2.629, 22.718, 41.988, 45.449, 51.856, 79.436)
-"""Quantiles of loading times of base models on a production fleet: a tenth is cached, the rest is read
-remotely.
+"""Seconds of loading a base model on a production fleet, at the quantiles `LOAD_SHARES`: a tenth of the loads
+is from a cache, the others are remote.
 """
 
 

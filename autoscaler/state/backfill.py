@@ -1,4 +1,4 @@
-"""Backfills the load of the last two weeks from a Prometheus, for targets without stored state.
+"""Teaches targets without stored state their load of the last two weeks, which a Prometheus has.
 
 Targets are backfilled one after another, beside the ticks. So a thousand new targets neither query a
 Prometheus at once nor take the processor from the ticks.
@@ -44,18 +44,20 @@ QUERY = 'sum(rate(slipway_requests_received_total{{namespace="{0}",inference="{1
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """The backfill of one target."""
+class BackfillRequest:
+    """The request for the backfill of one target."""
 
     key: Key
     """The key of the Autoscaler."""
     query: str
+    """PromQL for the requests per second of the target."""
     config: PolicyConfig
     restore_history: Callable[[Object], None]
-    """Receives the state of a policy that has observed the load."""
+    """Takes the result of `warmed`."""
     emit: Callable[[str, str], Awaitable[None]]
     """Records an Event: reason and message."""
     requested: float = field(default_factory=clock.monotonic)
+    """Monotonic seconds of the request."""
 
 
 def query(target: Mapping[str, Any]) -> str | None:
@@ -73,32 +75,33 @@ def query(target: Mapping[str, Any]) -> str | None:
 
 
 def warmed(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
-    """Return the state of a policy that has observed this load.
+    """Return the learned state (`Sizer.state`) of a policy that has observed this load.
 
     Args:
-        config: of the target.
+        config: the policy of the target.
         rates: requests per second by Unix seconds, each the mean of the step before it. The load of missing
             steps is unknown; rates above `MOST_RATE` count as missing.
     """
     sizer, idle = Sizer(config), IdleTimes()
-    run: list[float] = []
+    consecutive: list[float] = []  # requests of each step since the last gap
     last = -math.inf
     for time, rate in sorted(rates.items()):
         if rate > MOST_RATE:
             continue
-        if run and time - last > 1.5 * STEP_SECONDS:
-            sizer.warm(last, STEP_SECONDS, run)
-            run = []
-        run.append(rate * STEP_SECONDS)
+        if consecutive and time - last > 1.5 * STEP_SECONDS:
+            sizer.warm(last, STEP_SECONDS, consecutive)
+            consecutive = []
+        consecutive.append(rate * STEP_SECONDS)
         last = time
         _observe_idle(idle, time, rate * STEP_SECONDS)
-    sizer.warm(last, STEP_SECONDS, run)
-    return sizer.state() | {"idle": idle.state()}
+    sizer.warm(last, STEP_SECONDS, consecutive)
+    return sizer.state() | {"idle": idle.state()}  # not the sizer's idle times, which whole steps have taught
 
 
 def _observe_idle(idle: IdleTimes, end: float, requests: float) -> None:
-    """Add a step to the idle times, its requests at even distances: whole steps would shorten a silence by up
-    to two.
+    """Add a step to the idle times, with its requests at even distances.
+
+    With the whole step as busy, an idle time would be up to two steps too short.
     """
     if requests <= 0:
         idle.observe(end - STEP_SECONDS, end, is_busy=False)
@@ -111,57 +114,59 @@ class Backfill:
     """Backfills one target after another."""
 
     def __init__(self, server: str) -> None:
-        """Args: server: base URL of a Prometheus."""
+        """Create the queue; `server` is the base URL of a Prometheus."""
         self._server = server
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._requests: asyncio.Queue[BackfillRequest] = asyncio.Queue()
 
-    def request(self, job: Job) -> None:
+    def request(self, request: BackfillRequest) -> None:
         """Queue the backfill of a target."""
-        self._jobs.put_nowait(job)
+        self._requests.put_nowait(request)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Backfill the queued targets until cancelled."""
         async with http_reading.session() as session:
             while True:
-                job = await self._jobs.get()
+                request = await self._requests.get()
                 try:
-                    is_read = await self._backfill(session, job)
+                    has_load = await self._backfill(session, request)
                 except errors.Unavailable as error:
-                    log.warning("the load of %s was not read: %s", job.key, error)
-                    if clock.monotonic() - job.requested < GIVE_UP_SECONDS:
-                        self._jobs.put_nowait(job)
+                    log.warning("the load of %s was not read: %s", request.key, error)
+                    if clock.monotonic() - request.requested < GIVE_UP_SECONDS:
+                        self._requests.put_nowait(request)
                         await asyncio.sleep(RETRY_SECONDS)
                     else:
-                        await job.emit(
+                        await request.emit(
                             HISTORY_UNAVAILABLE, f"the load of the last weeks was not read: {error}"
                         )
                     continue
                 except errors.Permanent as error:
-                    log.warning("the load of %s was not read: %s", job.key, error)
-                    await job.emit(HISTORY_UNAVAILABLE, f"the load of the last weeks was not read: {error}")
+                    log.warning("the load of %s was not read: %s", request.key, error)
+                    await request.emit(
+                        HISTORY_UNAVAILABLE, f"the load of the last weeks was not read: {error}"
+                    )
                     continue
-                if is_read:
+                if has_load:
                     await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _backfill(self, session: aiohttp.ClientSession, job: Job) -> bool:
-        """Teach a target its load; returns whether the Prometheus has load of the target.
+    async def _backfill(self, session: aiohttp.ClientSession, request: BackfillRequest) -> bool:
+        """Backfill one target, and return whether the Prometheus has load of it.
 
         Raises:
             errors.Unavailable: the Prometheus does not answer, or no thread can be started.
-            errors.Permanent: it refuses the query.
+            errors.Permanent: the Prometheus refuses the query.
         """
         end = math.floor(clock.now().timestamp() / STEP_SECONDS) * STEP_SECONDS
-        span = prometheus.RangeQuery(job.query, end - DAYS * 86_400, end, STEP_SECONDS)
+        span = prometheus.RangeQuery(request.query, end - DAYS * 86_400, end, STEP_SECONDS)
         rates = await prometheus.query_range(session, self._server, span)
         if not rates:
-            log.info("%s has no load of %s", addresses.without_credentials(self._server), job.key)
+            log.info("%s has no load of %s", addresses.without_credentials(self._server), request.key)
             return False
         try:
-            learned = await asyncio.to_thread(warmed, job.config, rates)
+            learned = await asyncio.to_thread(warmed, request.config, rates)
         except RuntimeError as error:
             raise errors.Unavailable(f"no thread can be started: {error}") from error
-        job.restore_history(learned)
+        request.restore_history(learned)
         hours = len(rates) * STEP_SECONDS / 3600
         server = addresses.without_credentials(self._server)
-        await job.emit(HISTORY_READ, f"{hours:.0f} hours of the target's load were read from {server}")
+        await request.emit(HISTORY_READ, f"{hours:.0f} hours of the target's load were read from {server}")
         return True

@@ -45,13 +45,20 @@ class Fitting:
         every: float = REFIT_SECONDS,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        """Args: state: the targets, read at each round; first, every, timeout: seconds."""
+        """Create the worker; its process starts with the first fit.
+
+        Args:
+            state: the targets by Autoscaler, read at each round.
+            first: seconds before the first round.
+            every: seconds between the starts of two rounds.
+            timeout: seconds for one fit.
+        """
         self._states = state
         self._first, self._every = first, every
         self._worker = Worker(timeout)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Fit all targets once in each round, until cancelled."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._first)
         while True:
@@ -63,6 +70,7 @@ class Fitting:
             await asyncio.sleep(max(self._every - (loop.time() - began), 0.0))
 
     async def _round(self) -> None:
+        """Fit the targets that are due, with pauses between the fits."""
         due = [key for key, state in self._states.items() if _is_due(state)]
         for key in due:
             state = self._states.get(key)
@@ -73,7 +81,7 @@ class Fitting:
             except errors.Unavailable as error:
                 log.warning("the forecast of %s keeps its previous fit: %s", key, error)
                 continue
-            if state.sizer is not None:  # a changed spec may have removed it; the load is the same
+            if state.sizer is not None:  # a change of the spec may have replaced it; the load is the same
                 state.sizer.take_fit(fitted)
             await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
 
@@ -82,15 +90,19 @@ class Worker:
     """The process that fits, started with the first fit."""
 
     def __init__(self, timeout: float) -> None:
-        """Args: timeout: seconds for one fit, after which the process is killed."""
+        """Take the seconds for one fit, after which the process is killed."""
         self._timeout = timeout
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-        self._is_used = threading.Lock()
-        """A call that got no thread is still queued, and runs beside a later one."""
+        self._fit_lock = threading.Lock()
+        """Where no thread can be started, `asyncio.to_thread` raises, but its call remains queued and may run
+        beside that of a later fit."""
 
     async def fit(self, levels: Sequence[float]) -> Fit | None:
         """Return the result of `forecast.fit.fit`; one caller at a time.
+
+        Args:
+            levels: the mean load of each bin, the oldest first (`History.levels`).
 
         Raises:
             errors.Unavailable: the process cannot be started, died or took too long; the next call starts a
@@ -109,7 +121,7 @@ class Worker:
             process.join()
 
     def _fit(self, levels: Sequence[float]) -> Fit | None:
-        with self._is_used:
+        with self._fit_lock:
             return self._fit_alone(levels)
 
     def _fit_alone(self, levels: Sequence[float]) -> Fit | None:
@@ -130,6 +142,7 @@ class Worker:
         return fitted
 
     def _failed(self, connection: Connection, message: str) -> errors.Unavailable:
+        """End the process, and return the error to raise."""
         self.end()
         connection.close()
         return errors.Unavailable(message)
@@ -164,5 +177,6 @@ def _serve(connection: Connection) -> None:
 
 
 def _is_due(state: TargetState) -> bool:
+    """Whether the policy uses forecasts, and has observed enough load for a fit."""
     is_forecast = not state.is_fixed and state.config.prediction != "Disabled"
     return is_forecast and state.sizer is not None and len(state.sizer.history) >= LEAST_BINS

@@ -1,8 +1,9 @@
-"""State of one Autoscaler between decisions."""
+"""The state of one Autoscaler between decisions: what it has learned, decided and written."""
 
 import logging
 import math
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Observation
@@ -15,64 +16,77 @@ from serving.objects import Object
 
 log = logging.getLogger(__name__)
 
-
 FEW = 20.0
-"""Requests between two readings below which a fixed count needs no policy: probes of a revision are fewer."""
-
+"""Requests between two readings below which a target with a fixed count gets no policy: the probes of a
+revision are fewer."""
 REFRESH_SECONDS = 60.0
-"""Between computations of how long an idle replica is kept, which take half a millisecond."""
+"""Seconds between computations of the keep-alive, each of which takes half a millisecond."""
+
+
+class LastWrite(NamedTuple):
+    """A write of the scale subresource."""
+
+    replicas: int
+    resource_version: int
+    """The target's resourceVersion after the write."""
 
 
 @dataclass(slots=True)
 class TargetState:
-    """The decisions, writes and learned figures of one Autoscaler. Times are monotonic seconds."""
+    """The decisions, writes and learned figures of one Autoscaler.
+
+    Times are monotonic seconds, and `now` of a method is in Unix seconds.
+    """
 
     config: PolicyConfig
     saved: Object | None = None
-    """The stored state of an earlier run, or a backfilled one, until the policy takes it."""
+    """The learned state of an earlier process, or of a backfill, until `sizer` is created with it."""
     uid: str = ""
-    """Of the Autoscaler: another one of the same name learns anew."""
+    """Uid of the Autoscaler: a new Autoscaler of the same name gets a new state."""
     sizer: Sizer | None = None
-    """None while there is nothing to size: the count is fixed, and no load was observed."""
+    """The policy; None before the first decision that needs one: a fixed count without load does not."""
     starts: Starts = field(default_factory=Starts)
     decision: Decision | None = None
+    """The last decision, after the guards."""
     is_backfilled: bool = False
-    """Whether past load was stored, or its backfill was requested."""
+    """Whether a stored state was read, or a backfill was requested: no further backfill is requested."""
     is_active: bool = True
-    """Whether decisions are written, and not only reported."""
+    """Whether decisions are written, and not only reported, as of the last decision."""
     decided: float = -math.inf
     """Time of the last decision."""
     reported: float = -math.inf
     """Time of the last status write."""
     changes: list[Object] = field(default_factory=list)
-    """The entries of `status.decisions`."""
-    last_write: tuple[int, int] | None = None
-    """The last written count and its resourceVersion, until the watch has shown it."""
+    """The entries of `status.decisions`, the newest first."""
+    last_write: LastWrite | None = None
+    """The last write of the count, until the watch has shown it."""
     changes_by_others: list[float] = field(default_factory=list)
-    """Times at which another writer had changed the count."""
-    known: int | None = None
-    """The count that was last written or observed."""
+    """Times at which changes of the count by another writer were observed."""
+    known_count: int | None = None
+    """The count that was last written or observed; another observed count is another writer's."""
     raised: Raised = field(default_factory=Raised)
+    """The last count that was raised without a write of this process."""
     pods: list[Object] = field(default_factory=list)
     """The Pods of the target, as of the last decision."""
     reported_dry_run_count: int | None = None
-    """The count of the last Event of a decision that is only reported."""
+    """The count of the last Event `WouldScale`."""
     refused: float = math.inf
     """Time since which the scale subresource refuses the count."""
-    intended: int | None = None
-    """The count of a write whose answer was not received yet."""
-    keep: float = 0.0
-    """Seconds of idleness after which the last replicas are removed, as of `keep_at` (Unix seconds)."""
-    keep_at: float = -math.inf
+    unconfirmed_count: int | None = None
+    """The count of a write whose response was not received: the write may have been applied."""
+    keep_alive: float = 0.0
+    """The learned keep-alive: seconds without a request after which the last replicas are removed."""
+    keep_alive_computed: float = -math.inf
+    """Unix seconds at which `keep_alive` was computed."""
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the bounds leave no choice."""
+        """Whether minimum and maximum are the same, and no schedule changes them."""
         config = self.config
         return config.min_replicas == config.max_replicas and not config.schedules
 
     def configure(self, config: PolicyConfig) -> None:
-        """Size by `config` from now on; learned state is kept."""
+        """Replace the configuration of the policy; learned state is kept."""
         if config == self.config:
             return
         self.config = config
@@ -88,6 +102,7 @@ class TargetState:
                 return _fixed(self.config.min_replicas)
             self.sizer = self._sizer(self.saved)
             if self.saved is not None and observation.replicas.desired > 0:
+                # Requests may have arrived since the state was stored or backfilled.
                 self.sizer.idle.begin_anew(observation.now)
             self.saved = None
         decision = self.sizer.decide(observation)
@@ -97,7 +112,7 @@ class TargetState:
         return decision
 
     def _sizer(self, state: Object | None) -> Sizer:
-        """Return a policy of the current spec with a learned state."""
+        """Return a policy of the current configuration with this learned state, unless it is malformed."""
         sizer = Sizer(self.config)
         if state is None:
             return sizer
@@ -109,57 +124,60 @@ class TargetState:
         return sizer
 
     def state(self) -> Object | None:
-        """Return the state to store; None where nothing was learned since the start."""
+        """Return the learned state to store; None without a policy."""
         return self.sizer.state() if self.sizer is not None else None
 
     def restore_history(self, state: Object) -> None:
-        """Take the load history of another policy's state; starts and capacity stay as learned here."""
+        """Take the load and the idle times of a backfilled state; learned starts and capacity are kept."""
         if self.sizer is None:
             self.saved = self.saved or state
             return
-        mine = self.sizer.state()
-        idle = state["idle"] | {"last": mine["idle"]["last"] or state["idle"]["last"]}
-        self.sizer.restore(mine | {"forecast": state["forecast"], "idle": idle})
+        own = self.sizer.state()
+        # The last request that this process observed is newer than the backfilled one.
+        idle = state["idle"] | {"last": own["idle"]["last"] or state["idle"]["last"]}
+        self.sizer.restore(own | {"forecast": state["forecast"], "idle": idle})
 
     def schedule(self, now: float) -> str:
-        """Return the names of the schedules that are active at `now`."""
+        """Return the names of the schedules that are active at `now`; empty without any."""
         config = self.config
         return schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now).schedule
 
     def learned(self, now: float) -> Object | None:
-        """Return `status.learned`."""
+        """Return `status.learned`; None if nothing is learned."""
         if self.sizer is None:
             return None
-        known: Capacity | None = self.sizer.capacity.value
+        capacity: Capacity | None = self.sizer.capacity.value
         learned: Object = {}
-        if known is not None:
+        if capacity is not None:
             learned["capacity"] = {
-                "rate": _two(known.rate),
-                "concurrency": _two(known.concurrency),
+                "rate": _two_digits(capacity.rate),
+                "concurrency": _two_digits(capacity.concurrency),
                 "source": self.sizer.capacity.source,
             }
         if self.sizer.startup.known is not None:
-            learned["startupSeconds"] = _two(self.sizer.startup.known)
-        keep = self._keep_alive(self.sizer, now)
-        if keep is not None:
-            learned["keepAliveSeconds"] = keep
+            learned["startupSeconds"] = _two_digits(self.sizer.startup.known)
+        keep_alive = self._keep_alive(self.sizer, now)
+        if keep_alive is not None:
+            learned["keepAliveSeconds"] = keep_alive
         return learned or None
 
     def _keep_alive(self, sizer: Sizer, now: float) -> float | None:
-        """Return the idle seconds after which the last replicas are removed; None where they never are."""
+        """Return the configured or learned keep-alive in seconds; None while the minimum is above 0."""
         config = self.config
         if schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now).least > 0:
             return None
         if config.zero.idle is not None:
             return config.zero.idle
-        if not 0 <= now - self.keep_at < REFRESH_SECONDS:
-            self.keep_at = now
-            self.keep = _two(sizer.idle.keep_seconds(now, sizer.startup.expected((), now), config.risk))
-        return self.keep
+        is_recent = 0 <= now - self.keep_alive_computed < REFRESH_SECONDS
+        if not is_recent:
+            startup = sizer.startup.expected((), now)
+            self.keep_alive = _two_digits(sizer.idle.keep_seconds(now, startup, config.risk))
+            self.keep_alive_computed = now
+        return self.keep_alive
 
 
-def _two(value: float) -> float:
-    """Round to two digits, as learned figures change a little at every reading."""
+def _two_digits(value: float) -> float:
+    """Round to two significant digits, as learned figures change a little at every reading."""
     if not math.isfinite(value) or value <= 0:
         return 0.0
     return round(value, 1 - math.floor(math.log10(value)))

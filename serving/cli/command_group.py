@@ -1,4 +1,4 @@
-"""Command groups that import a command when it is called; help and completion read the table of names."""
+"""Runs command lines from a table of commands; the module of a command is imported when it is called."""
 
 import importlib
 import inspect
@@ -27,7 +27,8 @@ class Command:
     summary: str
     """First line of the function's docstring, which the help of its group shows."""
     names: str = ""
-    """Plural of the kind whose names are the arguments: a Tab completes them without the command's module."""
+    """Plural of the kind whose objects the arguments name, so that completion need not import the command's
+    module."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,14 @@ def run(name: str, group: Group, arguments: Sequence[str]) -> None:
 
     A command without arguments needs no parser, which imports Pydantic: a third of the time of
     `slipway version`.
+
+    Args:
+        name: name of the program.
+        group: all commands.
+        arguments: words after the program's name.
     """
     path, remaining = [name], _with_attached_values(arguments)
-    options: list[str] = []
+    options: list[str] = []  # before a command; they become options of the command itself
     member: Command | Group = group
     while isinstance(member, Group):
         count = _leading_options(remaining)
@@ -68,7 +74,7 @@ def run(name: str, group: Group, arguments: Sequence[str]) -> None:
 
 
 def _leading_options(words: Sequence[str]) -> int:
-    """Return how many words the options of groups take at the start; a command gets them as its own."""
+    """Return the number of words at the start that are options of `_BEFORE_COMMANDS` or their values."""
     count = 0
     while count < len(words) and (words[count] in _BEFORE_COMMANDS or words[count].startswith(_WITH_VALUE)):
         count += 2 if words[count] in _BEFORE_COMMANDS else 1
@@ -82,14 +88,16 @@ def _with_attached_values(arguments: Sequence[str]) -> list[str]:
 
 
 def _runs_without_arguments(function: Callable[..., Any]) -> bool:
+    """Whether each parameter of the function has a default."""
     parameters = inspect.signature(function).parameters.values()
     return all(parameter.default is not parameter.empty for parameter in parameters)
 
 
 class LazyGroup(TyperGroup):
-    """Holds a placeholder for each command, and builds the command that is called."""
+    """Holds a placeholder for each member, and builds the member that is called."""
 
     members: Mapping[str, Command | Group]
+    """The members by name, from the table."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name of the command, the command and its arguments."""
@@ -127,4 +135,4 @@ def load(path: str) -> Callable[..., Any]:
 
 
 def _no_options() -> None:
-    """Do nothing."""
+    """Stand for a command in a group's help, or for the options of a group without any."""

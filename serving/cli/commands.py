@@ -6,7 +6,8 @@ _OBJECTS = "serving.cli.objects"
 _MODEL = "serving.cli.model"
 _TUNE = "serving.cli.tune"
 _AUTOSCALE = "serving.cli.autoscale"
-_TARGET = "serving.cli.options:before_command"
+_API_OPTIONS = "serving.cli.options:before_command"
+"""The options of a group that choose the API."""
 
 COMMANDS = Group(
     "From a finished training job to weighted traffic.",
@@ -43,26 +44,30 @@ COMMANDS = Group(
                     "Set the weights of the arms that are named; the others keep theirs.",
                 ),
             },
-            _TARGET,
+            function=_API_OPTIONS,
         ),
         "model": Group(
             "Versions of models: show, bring in, copy, check and compare.",
             {
                 "list": Command(f"{_MODEL}.listing:list_", "Show the versions of models, and who uses them."),
-                "get": Command(f"{_MODEL}.listing:get", "Show some versions.", "modelversions"),
+                "get": Command(f"{_MODEL}.listing:get", "Show some versions.", names="modelversions"),
                 "push": Command(
-                    f"{_MODEL}.push:push", "Copy a version's image into a registry.", "modelversions"
+                    f"{_MODEL}.push:push", "Copy a version's image into a registry.", names="modelversions"
                 ),
                 "pull": Command(f"{_MODEL}.pull:pull", "Make a version of a registry's image."),
                 "verify": Command(
-                    f"{_MODEL}.verify:verify", "Check a version's files and its signature.", "modelversions"
+                    f"{_MODEL}.verify:verify",
+                    "Check a version's files and its signature.",
+                    names="modelversions",
                 ),
                 "diff": Command(
-                    f"{_MODEL}.diff:diff", "Compare two versions: files, metrics, lineage.", "modelversions"
+                    f"{_MODEL}.diff:diff",
+                    "Compare two versions: files, metrics, lineage.",
+                    names="modelversions",
                 ),
                 "import": Command(f"{_MODEL}.importing:import_", "Make a version of a directory."),
             },
-            _TARGET,
+            function=_API_OPTIONS,
         ),
         "tune": Group(
             "Find the cheapest spec of a predictor that meets its SLO.",
@@ -70,20 +75,24 @@ COMMANDS = Group(
                 "status": Command(
                     f"{_TUNE}.status:status",
                     "Show progress, the best spec so far and the running trials.",
-                    "profilingexperiments",
+                    names="profilingexperiments",
                 ),
-                "report": Command(f"{_TUNE}.report:report", "Explain the result.", "profilingexperiments"),
+                "report": Command(
+                    f"{_TUNE}.report:report", "Explain the result.", names="profilingexperiments"
+                ),
                 "apply": Command(
                     f"{_TUNE}.apply:apply",
                     "Let the predictor run the recommended spec.",
-                    "profilingexperiments",
+                    names="profilingexperiments",
                 ),
-                "stop": Command(f"{_TUNE}.suspend:stop", "Start no more trials.", "profilingexperiments"),
+                "stop": Command(
+                    f"{_TUNE}.suspend:stop", "Start no more trials.", names="profilingexperiments"
+                ),
                 "resume": Command(
-                    f"{_TUNE}.suspend:resume", "Resume a stopped experiment.", "profilingexperiments"
+                    f"{_TUNE}.suspend:resume", "Resume a stopped experiment.", names="profilingexperiments"
                 ),
             },
-            f"{_TUNE}.group:tune",
+            function=f"{_TUNE}.group:tune",
         ),
         "autoscale": Group(
             "See why replicas are what they are, and try policies on recorded load.",
@@ -91,24 +100,24 @@ COMMANDS = Group(
                 "status": Command(
                     f"{_AUTOSCALE}.status:status",
                     "Show replicas, load, forecast and the binding rule.",
-                    "autoscalers",
+                    names="autoscalers",
                 ),
                 "explain": Command(
                     f"{_AUTOSCALE}.status:explain",
                     "Say why the count is what it is, and what is expected next.",
-                    "autoscalers",
+                    names="autoscalers",
                 ),
                 "record": Command(
                     f"{_AUTOSCALE}.record:record",
                     "Record what arrives at a predictor, second by second.",
-                    "autoscalers",
+                    names="autoscalers",
                 ),
                 "simulate": Command(
                     f"{_AUTOSCALE}.simulate:simulate",
                     "Compare Slipway's policy with HPA, KEDA, Knative and others on recorded load.",
                 ),
             },
-            _TARGET,
+            function=_API_OPTIONS,
         ),
         "config": Group(
             "Show and explain the settings of the configuration file.",
@@ -124,5 +133,5 @@ COMMANDS = Group(
             },
         ),
     },
-    _TARGET,
+    function=_API_OPTIONS,
 )

@@ -1,4 +1,7 @@
-"""`slipway convert`: prints Morphling's manifests as ours; lists fields without an equivalent on stderr."""
+"""`slipway convert`: converts ProfilingExperiments of Morphling, a tuner for Kubernetes, to those of Slipway.
+
+Manifests are printed on standard output, and the fields without an equivalent on standard error.
+"""
 
 import sys
 from typing import Annotated, Any, Literal
@@ -34,22 +37,22 @@ def convert(
     ] = None,
 ) -> None:
     """Print Morphling's ProfilingExperiments as ours; say what has no equivalent."""
-    from tuner.convert.experiment import convert as converted
+    from tuner.convert import experiment
 
-    experiments: list[Any] = []
-    lines: list[str] = []
+    converted: list[Any] = []
+    notes: list[str] = []
     for source, body in manifests.bodies(file):
         try:
-            result = converted(body, model_version)
+            result = experiment.convert(body, model_version)
         except errors.UserError as error:
             raise errors.UserError(f"{source}: {error}") from error
-        experiments.append(result.manifest)
-        lines += [f"{source}: {note.path}: {note.advice}" for note in result.notes]
-    for line in lines:
-        print(line, file=sys.stderr)
+        converted.append(result.manifest)
+        notes += [f"{source}: {note.path}: {note.advice}" for note in result.notes]
+    for note in notes:
+        print(note, file=sys.stderr)
     if output == "json":
-        list_ = {"apiVersion": "v1", "kind": "List", "items": experiments}
-        document = experiments[0] if len(experiments) == 1 else list_
+        list_ = {"apiVersion": "v1", "kind": "List", "items": converted}
+        document = converted[0] if len(converted) == 1 else list_
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
-        print(yaml.safe_dump_all(experiments, sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump_all(converted, sort_keys=False, allow_unicode=True), end="")

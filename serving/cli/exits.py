@@ -1,4 +1,4 @@
-"""Exit codes, which docs/cli.md lists, and the messages of failures."""
+"""Exit codes, as listed in docs/cli.md, and the messages of failures."""
 
 from enum import IntEnum
 
@@ -74,6 +74,10 @@ def words_of_system(error: OSError) -> str:
 
 
 def _before_causes(message: str, first: errors.Cause) -> str:
-    """Return the start of a message, such as `Model "a" is invalid`; the causes follow it."""
+    """Return a message of the API without its causes, such as `Model "a" is invalid`.
+
+    The causes, of which `first` is the first, follow as `: [FIELD: MESSAGE, ...]`, or a single one as
+    `: FIELD: MESSAGE`.
+    """
     ends = [message.find(separator) for separator in (": [", f": {first.field}: ") if separator in message]
     return message[: min(ends, default=len(message))].splitlines()[0].rstrip(": ")

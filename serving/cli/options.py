@@ -1,4 +1,7 @@
-"""Options that several commands have, and `with_target`, which gives a command those that choose the API."""
+"""Options that several commands have.
+
+`with_target` adds the options -n, --kubeconfig and --data-dir, which choose API and namespace, to a command.
+"""
 
 import functools
 import inspect
@@ -62,13 +65,19 @@ def before_command(
     kubeconfig: Kubeconfig = None,  # noqa: ARG001
     data_dir: DataDirOfUp = None,  # noqa: ARG001
 ) -> None:
-    """Declare the options that a group takes for its commands; `command_group.run` hands them on."""
+    """Declare the options that a group takes before the name of its command.
+
+    `command_group.run` passes them to the command.
+    """
     if context.invoked_subcommand is None:
         context.fail("Missing command.")
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command -n, --kubeconfig and --data-dir; it takes the API that they choose as `target`."""
+    """Replace the parameter `target` of a command by -n, --kubeconfig and --data-dir.
+
+    They are resolved to the `Target` before the command runs.
+    """
 
     @functools.wraps(command)
     def run(

@@ -18,7 +18,7 @@ T = TypeVar("T")
 POOL = 8
 """Connections of a command, which sends few requests at once."""
 UNLIMITED = 0
-"""Of aiohttp's limit of connections: for requests that last, as those of logs that are followed."""
+"""No limit of connections (aiohttp's limit 0): for many long requests, such as those of followed logs."""
 
 
 def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
@@ -65,6 +65,7 @@ def _exists(path: Path) -> bool:
 
 
 def _runs(data_dir: DataDir) -> bool:
+    """Whether `up` or its API runs in the data directory."""
     try:
         return any(processes.read_running(data_dir.identity(component)) for component in ("up", "api"))
     except PermissionError as error:
@@ -107,7 +108,17 @@ def default_namespace(kubeconfig: Path) -> str:
 
 
 def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]", *, pool: int = POOL) -> T:
-    """Connect, do the work with at most `pool` requests at once, close and return the result."""
+    """Connect to the API, do the work, close the connections and return the result.
+
+    Args:
+        kubeconfig: of the API.
+        work: gets the client.
+        pool: the most connections, and so requests, at once.
+
+    Raises:
+        errors.Hung: the API does not answer a request, though it accepts connections.
+        SystemExit: the user has pressed Ctrl-C.
+    """
     import asyncio
 
     from serving.kube import connect

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from serving import errors
 from serving.cli.session import default_namespace, find_kubeconfig
@@ -19,6 +20,14 @@ class Target:
     """The namespace was given with -n."""
     data_dir: Path | None = None
     """The value of --data-dir."""
+
+
+class NamedKind(NamedTuple):
+    """A kind, and the name of one object of it."""
+
+    kind: Kind
+    name: str | None
+    """None: all objects of the kind."""
 
 
 def resolve(kubeconfig: Path | None, data_dir: Path | None, namespace: str | None = None) -> Target:
@@ -47,8 +56,8 @@ def kind_of(word: str) -> Kind:
     return kind
 
 
-def named(words: list[str]) -> list[tuple[Kind, str | None]]:
-    """Parse `KIND`, `KIND NAME...`, `KIND/NAME...` or `KIND,KIND`; a name of None means all.
+def named(words: list[str]) -> list[NamedKind]:
+    """Parse the arguments `KIND`, `KIND NAME...`, `KIND/NAME...` or `KIND,KIND`, at least one word.
 
     Raises:
         errors.UserError: an unknown kind, or forms that do not go together.
@@ -56,13 +65,15 @@ def named(words: list[str]) -> list[tuple[Kind, str | None]]:
     if any("/" in word for word in words):
         if not all("/" in word for word in words):
             raise errors.UserError("give either KIND NAME... or KIND/NAME..., not both")
-        return [(kind_of(word.split("/", 1)[0]), word.split("/", 1)[1]) for word in words]
-    selected = [k for k in kinds.ALL if words[0] in k.categories] or [kind_of(w) for w in words[0].split(",")]
+        parts = [word.split("/", 1) for word in words]
+        return [NamedKind(kind_of(kind_word), name) for kind_word, name in parts]
+    of_category = [kind for kind in kinds.ALL if words[0] in kind.categories]
+    selected = of_category or [kind_of(word) for word in words[0].split(",")]
     if len(words) == 1:
-        return [(kind, None) for kind in selected]
+        return [NamedKind(kind, None) for kind in selected]
     if len(selected) > 1:
         raise errors.UserError("names can only be given with one kind")
-    return [(selected[0], name) for name in words[1:]]
+    return [NamedKind(selected[0], name) for name in words[1:]]
 
 
 def full_name(kind: Kind, name: str) -> str:

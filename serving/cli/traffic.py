@@ -67,7 +67,7 @@ def set_(
 
 
 def patch(obj: Mapping[str, Any], amounts: Amounts) -> list[dict[str, Any]]:
-    """Return the JSON patch; it tests that each position still has the same arm.
+    """Return the JSON patch that sets the weights; it tests that each position still has the same arm.
 
     Raises:
         errors.UserError: the Inference has no such arm, or the shares are not 100 % in all.
@@ -84,10 +84,10 @@ def patch(obj: Mapping[str, Any], amounts: Amounts) -> list[dict[str, Any]]:
     }
     operations: list[dict[str, Any]] = []
     for arm, weight in resolved(current, amounts).items():
-        where = f"/spec/predictors/{arms.index(arm)}"
+        path = f"/spec/predictors/{arms.index(arm)}"
         operations += [
-            {"op": "test", "path": f"{where}/name", "value": arm},
-            {"op": "add", "path": f"{where}/trafficWeight", "value": weight},
+            {"op": "test", "path": f"{path}/name", "value": arm},
+            {"op": "add", "path": f"{path}/trafficWeight", "value": weight},
         ]
     return operations
 
@@ -99,7 +99,7 @@ async def shift(kube: "Kube", namespace: str, name: str, amounts: Amounts) -> di
 
 
 async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Wait until every gateway has accepted this generation; return the current Inference.
+    """Wait until every gateway has accepted the generation of `obj`; return the current Inference.
 
     Raises:
         errors.UserError: not within `timeout` seconds; the message has the reason of the condition.
@@ -107,10 +107,10 @@ async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict
     meta = obj["metadata"]
     deadline = clock.monotonic() + timeout
     while True:
-        now = await kube.get(kinds.INFERENCE, meta["namespace"], meta["name"])
-        routes = conditions.find((now.get("status") or {}).get("conditions"), "RoutesReady") or {}
+        current = await kube.get(kinds.INFERENCE, meta["namespace"], meta["name"])
+        routes = conditions.find((current.get("status") or {}).get("conditions"), "RoutesReady") or {}
         if routes.get("status") == "True" and int(routes.get("observedGeneration", 0)) >= meta["generation"]:
-            return now
+            return current
         if clock.monotonic() > deadline:
             reason = routes.get("reason", "no controller has looked at them")
             raise errors.UserError(

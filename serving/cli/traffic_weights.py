@@ -11,6 +11,7 @@ from serving.resources.traffic_split import HEAVIEST_WEIGHT
 Amounts = Mapping[str, int] | Mapping[str, Fraction]
 """By arm: whole weights, or shares in percent."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)%", re.ASCII)
+"""A share in percent with at most four decimals."""
 
 
 def parse(words: Sequence[str]) -> Amounts:
@@ -52,12 +53,13 @@ def _weight(arm: str, digits: str) -> int:
 def resolved(current: Mapping[str, int], amounts: Amounts) -> dict[str, int]:
     """Return the weights to write, by arm.
 
-    Whole weights are written as they are. For shares, the arms without one divide the rest by their weights;
-    their weights change only where the shares are no whole weights beside them.
+    Whole weights are written as they are. If shares are given, the other arms divide the rest in proportion
+    to their current weights. The other arms keep these weights if the given shares are whole weights beside
+    them; only otherwise all weights change.
 
     Args:
-        current: weights of all arms.
-        amounts: of known arms.
+        current: the current weights of all arms.
+        amounts: the weights or shares of some of these arms.
 
     Raises:
         errors.UserError: the shares are not 100 % in all, or there is no arm that can take the rest.
@@ -75,13 +77,25 @@ def resolved(current: Mapping[str, int], amounts: Amounts) -> dict[str, int]:
     shares |= {
         arm: rest * Fraction(weight, total) if total else Fraction(0) for arm, weight in others.items()
     }
-    weights = _whole(shares, Fraction(total) / rest if rest else Fraction(1))
+    # With this weight of 1 %, the other arms get their current weights again.
+    weight_of_percent = Fraction(total) / rest if rest else Fraction(1)
+    weights = _whole(shares, weight_of_percent)
     return {arm: weight for arm, weight in weights.items() if arm in amounts or weight != current[arm]}
 
 
-def _whole(shares: Mapping[str, Fraction], unit: Fraction) -> dict[str, int]:
-    """Return whole weights in the proportion of the shares; of `unit` for 1 % where that is exact."""
-    if any((share * unit).denominator > 1 or share * unit > HEAVIEST_WEIGHT for share in shares.values()):
-        unit = Fraction(math.lcm(*(share.denominator for share in shares.values())))
-    unit = min(unit, HEAVIEST_WEIGHT / max(shares.values()))
-    return {arm: max(round(share * unit), 1) if share else 0 for arm, share in shares.items()}
+def _whole(shares: Mapping[str, Fraction], weight_of_percent: Fraction) -> dict[str, int]:
+    """Return whole weights in the proportion of the shares, by arm.
+
+    A share of 1 % becomes `weight_of_percent` if this gives whole weights that are not too heavy. Else it
+    becomes the least whole number by which all weights are whole. Weights that are too heavy are scaled down
+    and rounded; an arm with a share keeps a weight of at least 1.
+
+    Args:
+        shares: in percent, 100 in all.
+        weight_of_percent: the preferred weight for 1 %.
+    """
+    exact = [share * weight_of_percent for share in shares.values()]
+    if any(weight.denominator > 1 or weight > HEAVIEST_WEIGHT for weight in exact):
+        weight_of_percent = Fraction(math.lcm(*(share.denominator for share in shares.values())))
+    weight_of_percent = min(weight_of_percent, HEAVIEST_WEIGHT / max(shares.values()))
+    return {arm: max(round(share * weight_of_percent), 1) if share else 0 for arm, share in shares.items()}

@@ -1,7 +1,8 @@
-"""The live gateways, by their Leases; only their statuses of Routes count.
+"""The live gateways, by their Leases; only the entries of live gateways in a Route's status count.
 
-A gateway that is killed and restarts before its Lease expires counts as alive throughout. So does one whose
-Lease expires while the API does not answer: it cannot renew it, and traffic does not depend on the API.
+A gateway that is killed and restarts before its Lease expires counts as alive throughout. A gateway whose
+Lease expires while the API does not answer also counts as alive: it cannot renew the Lease, and traffic does
+not depend on the API.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from serving.kube import Informer
 from serving.resources import leases
 
 CONFIRM_SECONDS = 8.0
-"""Time in which an expired Lease must stay so while the API answers: a gateway tries to renew its Lease every
-five seconds."""
+"""Time for which a Lease must be expired, while the API answers, before its gateway counts as dead: a live
+gateway renews its Lease within it, as it tries every five seconds."""
 
 
 class LiveGateways:
@@ -25,19 +26,21 @@ class LiveGateways:
         """Follow the Leases.
 
         Args:
-            leases_: their cache.
+            leases_: the informer of the Leases.
             on_change: called when `alive` or `problems` has changed.
-            api_answers: whether the API answers at once.
+            api_answers: returns whether the API answers now.
         """
         self.alive: frozenset[str] = frozenset()
+        """Names of the live gateways."""
         self.problems: Mapping[str, str] = {}
-        """Why live gateways serve no requests; those that do are missing."""
+        """Why live gateways serve no requests, by name; without the gateways that serve."""
         self._leases = leases_
         self._renewals = leases.Renewals()
         self._on_change = on_change
         self._api_answers = api_answers
         self._expired_since: dict[str, float] = {}
-        """Monotonic seconds from which a Lease was expired while the API answered."""
+        """By gateway, the monotonic seconds of the check since which its Lease is expired and the API
+        answers."""
         leases_.on_change(lambda _before, _after: self._update())
 
     async def run(self, period: float = 1.0) -> None:
@@ -47,7 +50,7 @@ class LiveGateways:
             await self.check()
 
     async def check(self) -> None:
-        """Note which Leases have expired, and which of them while the API answers."""
+        """Update `alive`; while the API answers, also count for how long expired Leases have been expired."""
         expired = self.alive - self._live()
         if expired and not await self._api_answers():
             expired = frozenset()
@@ -66,7 +69,12 @@ class LiveGateways:
         return self._renewals.live(self._leases, clock.now(), clock.monotonic())
 
     def _unconfirmed(self) -> frozenset[str]:
-        """Return the gateways that were alive, and whose end is not certain yet."""
+        """Return the gateways that were alive and do not count as dead yet.
+
+        A gateway without a Lease has ended by itself, and counts as dead at once.
+        """
         now = clock.monotonic()
-        kept = self.alive & leases.named(self._leases)
-        return frozenset(name for name in kept if now - self._expired_since.get(name, now) < CONFIRM_SECONDS)
+        with_lease = self.alive & leases.named(self._leases)
+        return frozenset(
+            name for name in with_lease if now - self._expired_since.get(name, now) < CONFIRM_SECONDS
+        )

@@ -1,6 +1,7 @@
-"""Removes what gateways that are gone have left: their Leases, and their parts of statuses.
+"""Removes the Leases of gateways that are gone, and their entries in the statuses of Routes and Autoscalers.
 
-On a cluster a gateway has the name of its Pod, which never returns. A gateway that ends removes its own.
+On a cluster a gateway has the name of its Pod, and no later Pod has this name: nobody else would remove them.
+A gateway that ends in order removes its own Lease and entries.
 """
 
 import asyncio
@@ -16,11 +17,11 @@ from serving.settings import ControllerSettings
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 10.0
-"""Between looks at the caches."""
+"""Between two sweeps, which read only the caches."""
 
 
 class GoneGateways:
-    """One per process."""
+    """Sweeps away the Leases and status entries of gone gateways; one instance per process."""
 
     def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
@@ -30,10 +31,10 @@ class GoneGateways:
         self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
         self._renewals = leases.Renewals()
         self._gone_since: dict[str, float] = {}
-        """By name, the monotonic seconds at which a sweep has seen no Lease, or an expired one, first."""
+        """By gateway, the monotonic seconds of the first sweep that saw no Lease of it, or an expired one."""
 
     async def run(self) -> None:
-        """Sweep now and then until cancelled."""
+        """Sweep every `SWEEP_SECONDS` until cancelled."""
         for informer in (self._routes, self._autoscalers, self._leases):
             await informer.synced.wait()
         while True:
@@ -44,12 +45,12 @@ class GoneGateways:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """Remove what gateways have left whose Lease has been missing or expired for long.
+        """Remove Lease and entries of each gateway without a valid Lease for `gone_gateway_seconds`.
 
-        Without a live gateway nothing counts as left: no Lease is renewed while the API is away.
+        Without a live gateway no gateway counts as gone: while the API is away, no Lease is renewed.
 
         Raises:
-            errors.ApiError, errors.Unavailable: the rest is removed by the next sweep.
+            errors.ApiError, errors.Unavailable: the API failed; the next sweep removes the rest.
         """
         now = clock.monotonic()
         live = self._renewals.live(self._leases, clock.now(), now)
@@ -61,24 +62,25 @@ class GoneGateways:
                 log.info("removed what the gateway %s has left", name)
 
     def _known(self) -> frozenset[str]:
-        """Return the names of the gateways that have a Lease, or a part in a status."""
+        """Return the names of the gateways that have a Lease, or an entry in a status."""
         return leases.named(self._leases).union(
             *(_gateways_of(route) for route in self._routes),
             *(_activators_of(autoscaler) for autoscaler in self._autoscalers),
         )
 
     async def _remove(self, name: str) -> bool:
-        """Remove what one gateway has left; False if an object refuses the write.
+        """Remove the entries and then the Lease of one gateway; False if the API rejects a write.
 
-        The Lease is last, so that the gateway's name is known until then.
+        The Lease is last, so that the next sweep knows the gateway's name if this one is interrupted.
         """
         routes = (Key.of(route) for route in self._routes if name in _gateways_of(route))
-        is_clean = await withdraw_each(
-            self._kube, kinds.ROUTE, routes, f"{names.FIELD_MANAGER_PREFIX}gateway-{name}"
+        gateway_manager = f"{names.FIELD_MANAGER_PREFIX}gateway-{name}"
+        is_clean = await withdraw_each(self._kube, kinds.ROUTE, routes, gateway_manager)
+        autoscalers = (
+            Key.of(autoscaler) for autoscaler in self._autoscalers if name in _activators_of(autoscaler)
         )
-        reporters = (Key.of(each) for each in self._autoscalers if name in _activators_of(each))
-        manager = f"{names.FIELD_MANAGER_PREFIX}{names.ACTIVATOR_REPORTER}{name}"
-        is_clean &= await withdraw_each(self._kube, kinds.AUTOSCALER, reporters, manager)
+        activator_manager = f"{names.FIELD_MANAGER_PREFIX}{names.ACTIVATOR_REPORTER}{name}"
+        is_clean &= await withdraw_each(self._kube, kinds.AUTOSCALER, autoscalers, activator_manager)
         if not is_clean:
             return False
         for lease in self._leases:
@@ -93,7 +95,7 @@ def _gateways_of(route: Object) -> frozenset[str]:
 
 
 def _activators_of(autoscaler: Object) -> frozenset[str]:
-    """Return the gateways beside which activators have reported demand."""
+    """Return the gateways whose activators have reported demand to the Autoscaler."""
     prefix = names.ACTIVATOR_REPORTER
     demand = (autoscaler.get("status") or {}).get("demand") or []
     reporters = (str(entry["reporter"]) for entry in demand)

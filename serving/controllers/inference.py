@@ -38,17 +38,20 @@ from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 
 log = logging.getLogger(__name__)
 
-_VERSION = "version"
+_MODEL_VERSION = "model version"
+"""Index of the Inferences by the ModelVersions that their specs name, and of the Deployments by those that
+they serve: `NAMESPACE/NAME`."""
 _REVISION = "revision"
+"""Index of the Pods by the name of their revision: `NAMESPACE/NAME`."""
+_ORPHAN = "orphan"
+"""Index of the children without an owner by the Inference that their labels name: `NAMESPACE/NAME`."""
 API_ANSWER_SECONDS = 1.0
-"""Longest wait for the API before no gateway is declared dead."""
+"""Timeout of the check that the API answers. While it does not answer, no gateway is declared dead."""
 _REFUSALS = (400, 403, 422)
 """Status codes that reject one object: it cannot be decoded, a quota, a webhook or a right forbids it, or it
 breaks a rule. Other objects may be written."""
 _TERMINATING = "NamespaceTerminating"
 """Cause of a refusal of every new object, as the namespace is being deleted."""
-_ORPHAN = "orphan"
-"""Index of the children without an owner, by the Inference of their labels."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 _OF_REVISION = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.DAEMON_SET)
 OPTIONAL_CHILDREN: Mapping[Kind, str] = {
@@ -58,11 +61,11 @@ OPTIONAL_CHILDREN: Mapping[Kind, str] = {
 """Kinds of children that an API may not serve, and the labels of the objects to watch. A budget without the
 label may be a user's of the same name; the name of a DaemonSet has a hash."""
 _Refused = dict[tuple[Kind, str], StatusReason]
-"""Kind and name of objects that the API has just rejected → why."""
+"""Kind and name of each child that the API has rejected in this reconcile → the reason."""
 
 
 class InferenceController:
-    """One per process."""
+    """Reconciles all Inferences; one instance per process."""
 
     def __init__(
         self,
@@ -75,20 +78,20 @@ class InferenceController:
         served: Collection[Kind] = (),
         volume: str = IMAGE.source,
     ) -> None:
-        """Create it.
+        """Choose the informers and register handlers; `run` reconciles.
 
         Args:
-            kube: the client.
-            settings: of all controllers.
-            watches: the caches.
-            engines: those that the installation knows, by name.
-            images: those of Slipway's model servers.
-            served: those of `OPTIONAL_CHILDREN` that the API serves.
-            volume: `models.volume`.
+            kube: the client of the API.
+            settings: the settings of all controllers.
+            watches: the informers of this process.
+            engines: the inference engines that the installation knows, by name.
+            images: the images of Slipway's own model servers.
+            served: the kinds of `OPTIONAL_CHILDREN` that the API serves.
+            volume: the setting `models.volume`.
         """
         self._kube = kube
         self._volume = volume
-        self._cluster = VersionReader(kube)
+        self._cluster_versions = VersionReader(kube)
         self._images = images
         self._engines = engines
         self._settings = settings
@@ -102,9 +105,9 @@ class InferenceController:
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
         self._settling = Settling()
-        """Inferences whose stored status is outdated."""
+        """Inferences whose stored status is outdated, and since when: their new status may wait."""
         self._reported: dict[Key, Object] = {}
-        """The last status written."""
+        """The last status that this controller has written, by Inference."""
         self._put_backs = PutBacks(settings.backoff_cap_seconds)
         self._cache = Cache(self._inferences, *self._children.values())
         self._watch()
@@ -113,8 +116,8 @@ class InferenceController:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._gateways.run())
-            read = (self._inferences, self._versions, self._leases, self._pods, *self._children.values())
-            group.create_task(self._loop.run(*read))
+            informers = (self._inferences, self._versions, self._leases, self._pods, *self._children.values())
+            group.create_task(self._loop.run(*informers))
 
     async def _api_answers(self) -> bool:
         try:
@@ -131,9 +134,9 @@ class InferenceController:
         return Result(min((wait for wait in waits if wait is not None), default=None))
 
     async def _carry_out(self, key: Key) -> float | None:
-        """Carry out a plan; return the seconds until a delayed status or another attempt is due."""
-        versions = await self._cluster.read() if self._volume == AUTO else None
-        volume = volumes.choose(self._volume, versions)
+        """Carry out a plan; return the seconds until a delayed status or a refused write is due, if any."""
+        cluster_versions = await self._cluster_versions.read() if self._volume == AUTO else None
+        volume = volumes.choose(self._volume, cluster_versions)
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._settling.end(key)
@@ -146,18 +149,18 @@ class InferenceController:
             if not self._is_current(inference):
                 return None  # the deletion has a reconcile of its own
         plan = self._plan(inference, refused, volume)
+        # A refused child is left out of the next plan, so that each turn of the loop has one child less.
         while not await self._act(inference, plan, refused):
             inference = self._cache.get(kinds.INFERENCE, *key) or inference
             plan = self._plan(inference, refused, volume)
-        left = await self._report(key, inference, plan)
-        if left is None and refused:
+        seconds_left = await self._report(key, inference, plan)
+        if seconds_left is None and refused:
             return self._settings.backoff_cap_seconds
-        return left
+        return seconds_left
 
     async def _adopt(self, inference: Object) -> None:
-        """Become the owner of the children that an Inference of this name left (`--cascade=orphan`).
-
-        Their Route has the proven backends and the ring.
+        """Become the owner of the children that `kubectl delete --cascade=orphan` of an Inference of this
+        name has kept: their Route has the proofs and the ring, so that the new Inference serves at once.
         """
         for kind, informer in self._children.items():
             for orphan in informer.by_index(_ORPHAN, str(Key.of(inference))):
@@ -194,16 +197,19 @@ class InferenceController:
         return current is not None and current["metadata"]["uid"] == uid and not is_deleting(current)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
-        """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
+        """Write the status and emit the Events.
+
+        If the status may wait and has not waited long enough, write nothing and return the remaining seconds.
+        """
         if plan.status is None:
             self._settling.end(key)
             return None
         if plan.status_may_wait:
             if plan.actions:
                 self._settling.put_off(key)
-            left = self._settling.seconds_left(key, self._settings.status_settle_seconds)
-            if left > 0:
-                return left
+            seconds_left = self._settling.seconds_left(key, self._settings.status_settle_seconds)
+            if seconds_left > 0:
+                return seconds_left
         self._reported[key] = plan.status
         self._cache.remember_write(kinds.INFERENCE, await self._write_status(inference, plan.status))
         self._settling.end(key)
@@ -212,9 +218,10 @@ class InferenceController:
         return None
 
     async def _write_status(self, inference: Object, status: Object) -> Object:
-        """Apply the status, or replace it if others have written to it: an apply leaves what they added."""
-        entries = inference["metadata"].get("managedFields") or []
-        if all(e.get("manager") == self._kube.field_manager for e in entries if e.get("subresource")):
+        """Apply the status, or replace it if others have written to it: an apply keeps fields of others."""
+        managed_fields = inference["metadata"].get("managedFields") or []
+        status_managers = {entry.get("manager") for entry in managed_fields if entry.get("subresource")}
+        if status_managers <= {self._kube.field_manager}:
             return await self._kube.apply_status(kinds.INFERENCE, inference, status)
         key = Key.of(inference)
         patch = [
@@ -229,10 +236,12 @@ class InferenceController:
         return planner.plan(self._observe(inference, refused, volume), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: _Refused) -> bool:
-        """Do the plan's writes; False if the API refuses a child, so that another plan is needed.
+        """Do the plan's writes. If the API refuses a child, add the child to `refused` and return False:
+        the rest needs another plan.
 
-        Users' containers are validated only when a Deployment has them, and one child's refusal must not
-        block the others. A deletion has an order, which a refusal must not change.
+        A refusal of one child must not block the others: the API validates the containers of a user only when
+        it gets the Deployment that has them. The deletion of an Inference has an order, which a refusal must
+        not change: there every error is raised.
         """
         for action in plan.actions:
             try:
@@ -240,7 +249,7 @@ class InferenceController:
             except (errors.ApiError, errors.Permanent) as error:
                 if isinstance(action, SetFinalizers) or is_deleting(inference) or not _is_refusal(error):
                     raise
-                kind, name = _child(action)
+                kind, name = _child_of(action)
                 log.info("Inference %s: %s %s was refused: %s", Key.of(inference), kind.kind, name, error)
                 refused[kind, name] = _reason(kind, name, error)
                 if isinstance(action, RemoveChild):
@@ -272,9 +281,9 @@ class InferenceController:
         predictors = inference["spec"].get("predictors") or []
         route = self._cache.get(kinds.ROUTE, namespace, meta["name"])
         deployments = self._cache.owned(kinds.DEPLOYMENT, inference)
-        named = {predictor["modelVersion"] for predictor in predictors}
-        named = named.union(*map(versions_of_deployment, deployments.values()))
-        versions = {name: self._versions.get(namespace, name) for name in sorted(named)}
+        in_spec = {predictor["modelVersion"] for predictor in predictors}
+        version_names = in_spec.union(*map(versions_of_deployment, deployments.values()))
+        versions = {name: self._versions.get(namespace, name) for name in sorted(version_names)}
         return ObservedObjects(
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
@@ -299,6 +308,7 @@ class InferenceController:
         )
 
     def _optional(self, kind: Kind, inference: Object) -> Mapping[str, Object] | None:
+        """Return the children of an optional kind by name; None if the API does not serve the kind."""
         return self._cache.owned(kind, inference) if kind in self._children else None
 
     async def _put_back(self, inference: Object, action: PutBackTemplate) -> None:
@@ -317,14 +327,15 @@ class InferenceController:
             message = f"put back the Pod template of revision {name}: {template_edits.describe(action.edits)}"
             await self._recorder.emit(inference, "TemplatePutBack", message, "Warning")
         else:
-            # A webhook edits the template: its replicas may be proven, and no event follows.
+            # A webhook has edited the template again, so that the put-back changed nothing. Replicas of that
+            # template may be proven now, and no watch event follows to start the reconcile that does it.
             self._loop.add(key)
 
     async def _ensure(self, inference: Object, action: Ensure) -> None:
         meta = action.object["metadata"]
         existing = self._cache.get(action.kind, meta["namespace"], meta["name"])
         if existing is None and action.claim_template is not None:
-            await self._claim(action.claim_template)
+            await self._create_claim_template(action.claim_template)
         if existing is None and action.at_creation:
             body = {**action.object, "spec": {**action.object["spec"], **action.at_creation["spec"]}}
             try:
@@ -337,11 +348,13 @@ class InferenceController:
             await self._refuse_foreign(inference, action, existing)
         self._cache.remember_write(action.kind, await self._kube.apply(action.kind, action.object))
 
-    async def _claim(self, template: Object) -> None:
-        """Create the ResourceClaimTemplate of a revision; one with the revision's name is equal to it.
+    async def _create_claim_template(self, template: Object) -> None:
+        """Create the ResourceClaimTemplate of a revision, unless it exists.
+
+        An existing one is equal, as the name of both is that of the revision, which has the template's hash.
 
         Raises:
-            errors.Permanent: `RevisionRefused`, the API has no such kind.
+            errors.Permanent: `RevisionRefused`, the API does not serve ResourceClaimTemplates.
         """
         try:
             await self._kube.create(kinds.RESOURCE_CLAIM_TEMPLATE, template)
@@ -355,10 +368,12 @@ class InferenceController:
             raise errors.Permanent("RevisionRefused", message) from error
 
     async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
-        """Raise if the object is of somebody else; one that has lost its owner is adopted.
+        """Refuse to apply over an existing object that is not a child of this Inference.
+
+        A child that has lost its owner is accepted: the apply makes the Inference its owner again.
 
         Raises:
-            errors.Permanent: `NameTaken`.
+            errors.Permanent: `NameTaken`, the object belongs to somebody else.
         """
         meta = inference["metadata"]
         owners = list(owner_uids(existing))
@@ -382,39 +397,43 @@ class InferenceController:
             self._cache.remember_write(kinds.INFERENCE, written)
 
     def _watch(self) -> None:
-        self._inferences.index(_VERSION, _model_versions)
-        self._children[kinds.DEPLOYMENT].index(_VERSION, _served_versions)
+        self._inferences.index(_MODEL_VERSION, _model_versions)
+        self._children[kinds.DEPLOYMENT].index(_MODEL_VERSION, _served_versions)
         self._cache.on_news(kinds.INFERENCE, self._inference_changed)
         self._versions.on_change(self._version_changed)
         for kind, informer in self._children.items():
-            informer.index(_ORPHAN, _orphaned)
+            informer.index(_ORPHAN, _orphaned_by)
             self._cache.on_news(kind, self._child_changed)
         self._pods.index(_REVISION, _revision)
         self._pods.on_change(self._pod_changed)
 
     def _inference_changed(self, before: Object | None, after: Object | None) -> None:
-        """Ignore the statuses that this controller writes."""
+        """Reconcile, unless the change is only the status that this controller has written."""
         if before is None or after is None or _user_metadata(before) != _user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
         elif after.get("status") != self._reported.get(Key.of(after)):
             self._loop.add(Key.of(after))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
-        """Only why a Pod is not ready matters: the Deployment has the number of ready Pods."""
-        problems = [
-            pod and (replicas.pod_problem(pod, self._images) or replicas.copying(pod))
-            for pod in (before, after)
-        ]
-        if problems[0] == problems[1]:
+        """Reconcile if the reason why the Pod is not ready has changed.
+
+        Other changes of a Pod do not matter: the Deployment's status has the number of ready Pods.
+        """
+        if self._unready_reason(before) == self._unready_reason(after):
             return
         meta = (after or before or {})["metadata"]
         self._add_soon(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))
 
+    def _unready_reason(self, pod: Object | None) -> StatusReason | None:
+        if pod is None:
+            return None
+        return replicas.pod_problem(pod, self._images) or replicas.copying(pod)
+
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         version = str(Key.of(after or before or {}))
-        for inference in self._inferences.by_index(_VERSION, version):
+        for inference in self._inferences.by_index(_MODEL_VERSION, version):
             self._loop.add(Key.of(inference))
-        for deployment in self._children[kinds.DEPLOYMENT].by_index(_VERSION, version):
+        for deployment in self._children[kinds.DEPLOYMENT].by_index(_MODEL_VERSION, version):
             self._child_changed(None, deployment)
 
     def _child_changed(self, before: Object | None, after: Object | None) -> None:
@@ -425,7 +444,7 @@ class InferenceController:
                     self._add_soon(Key(meta["namespace"], owner["name"]))
 
     def _add_soon(self, key: Key) -> None:
-        """Children change in bursts; one reconcile is enough for each burst."""
+        """Reconcile once for each burst of changes of children."""
         self._loop.add_after(key, self._settings.gather_seconds)
 
     def _add_all(self) -> None:
@@ -434,13 +453,14 @@ class InferenceController:
 
 
 def _is_refusal(error: errors.ApiError | errors.Permanent) -> bool:
-    """Whether the API rejects this object, and may accept others."""
+    """Whether the API rejects only this object, so that others may still be written."""
     if isinstance(error, errors.Permanent):
         return True
     return error.code in _REFUSALS and all(cause.reason != _TERMINATING for cause in error.causes)
 
 
-def _child(action: Ensure | PutBackTemplate | RemoveChild) -> tuple[Kind, str]:
+def _child_of(action: Ensure | PutBackTemplate | RemoveChild) -> tuple[Kind, str]:
+    """Return the kind and the name of the child that an action writes."""
     match action:
         case Ensure():
             return action.kind, action.object["metadata"]["name"]
@@ -469,7 +489,7 @@ def _is_applied_by(obj: Object, manager: str) -> bool:
     )
 
 
-def _orphaned(child: Object) -> list[str]:
+def _orphaned_by(child: Object) -> list[str]:
     name = children.orphan_of(child)
     return [] if name is None else [str(Key(child["metadata"]["namespace"], name))]
 

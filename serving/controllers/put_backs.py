@@ -1,4 +1,7 @@
-"""Times at which templates of revisions were put back: two writers of a field must not fight in a loop."""
+"""The times of put-backs, so that the Inference controller and another writer do not fight in a loop.
+
+A put-back replaces a Deployment's edited Pod template by the rendered one (`template_edits`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +16,14 @@ class _PutBack:
     generation: int
     """The Deployment's generation after the put-back."""
     at: float
-    """Monotonic seconds."""
+    """Time of the put-back, in monotonic seconds."""
 
 
 class PutBacks:
-    """Allows one for each generation of a Deployment, and pauses between two. A restart forgets all."""
+    """Allows one put-back for each generation of a Deployment, with a pause between two put-backs.
+
+    The times are in memory: after a restart of the process every Deployment may be put back at once.
+    """
 
     def __init__(self, pause_seconds: float) -> None:
         self._pause = pause_seconds
@@ -25,13 +31,16 @@ class PutBacks:
         """By Inference and by uid of the Deployment."""
 
     def done(self, inference: Key, deployment: Object) -> None:
-        """Remember the API's answer to a put-back."""
+        """Record a put-back; `deployment` is the API's response to it."""
         meta = deployment["metadata"]
         last = _PutBack(meta["generation"], clock.monotonic())
         self._last.setdefault(inference, {})[meta["uid"]] = last
 
     def blocked(self, inference: Key, deployments: Mapping[str, Object]) -> frozenset[str]:
-        """Return the names of the Deployments that must not be put back now: in vain, or during the pause."""
+        """Return the names of the Deployments that must not be put back now: in the pause, or in vain.
+
+        `deployments` are the Inference's stored Deployments by name.
+        """
         last, now = self._last.get(inference, {}), clock.monotonic()
         paused = frozenset(
             name
@@ -42,7 +51,11 @@ class PutBacks:
         return paused | self.in_vain(inference, deployments)
 
     def in_vain(self, inference: Key, deployments: Mapping[str, Object]) -> frozenset[str]:
-        """Return the names of the Deployments whose last put-back changed nothing: a webhook edits them."""
+        """Return the names of the Deployments for which another put-back would have no effect.
+
+        Their generation is still that of the last put-back: if the template is edited nevertheless, a
+        mutating webhook edited it during the put-back, and would do so again.
+        """
         last = self._last.get(inference, {})
         return frozenset(
             name

@@ -1,4 +1,4 @@
-"""The process that runs serving's controllers: one client each, shared watches, stopped together."""
+"""Runs the controllers in one process: they share the watches, and are stopped together."""
 
 import asyncio
 import socket
@@ -29,21 +29,22 @@ class Controller(Protocol):
 
 
 Prepare = Callable[[DataDir, ControllerSettings, Watches], AbstractAsyncContextManager[Controller]]
-"""Connects a controller of another package and registers its watches."""
+"""Connects a controller of another package to the API, and registers the objects that it watches."""
 
 
 LEASE = "slipway-controllers"
-"""Name of the Lease of the controllers that work."""
+"""Name of the leader election's Lease, whose holder runs the controllers."""
 
 
 async def run(data_dir: DataDir, settings: Settings, readiness: Readiness, *others: Prepare) -> None:
     """Run these controllers and `others` until cancelled; the API may be unavailable at any time.
 
-    They are ready once all watches have listed their objects. So is a process that waits for the leader's
-    end: otherwise a rolling update, which waits for the new Pod before it ends the old one, would not end.
+    The process is ready once all watches have listed their objects. A process that waits for the leader's end
+    is ready too: otherwise a rolling update, which waits for the new Pod before it ends the old one, would
+    not end.
 
     Raises:
-        errors.LeadershipLost: another process works from now on.
+        errors.LeadershipLost: another process runs the controllers from now on.
     """
     work = partial(_work, data_dir, settings, readiness, *others)
     if not settings.controllers.leader_election:
@@ -52,7 +53,7 @@ async def run(data_dir: DataDir, settings: Settings, readiness: Readiness, *othe
     async with await connect_eventually(data_dir.kubeconfig, component="controllers") as kube:
         namespace = settings.controllers.lease_namespace
         election = LeaderElection(kube, namespace, LEASE, socket.gethostname())
-        await election.run(work, on_waiting=lambda: readiness.follow(lambda: ""))
+        await election.run(work, on_waiting=lambda: readiness.follow(_no_obstacle))
 
 
 async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *others: Prepare) -> None:
@@ -92,6 +93,11 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
             group.create_task(watches.run())
 
 
+def _no_obstacle() -> str:
+    return ""
+
+
 def _obstacle(watches: Watches) -> str:
+    """Return why the process is not ready; empty if it is."""
     unsynced = watches.unsynced()
     return f"not listed yet: {', '.join(unsynced)}" if unsynced else ""

@@ -45,6 +45,6 @@ def _table(manifests: Iterable[JobKindManifest]) -> JobKinds:
                     f"{manifest.name}.yaml: kinds: {kind} of {manifest.group} is in {sources[key]}.yaml already"
                 )
             sources[key] = manifest.name
-            of = OptionalKind(manifest.group, tuple(manifest.versions), kind, plural)
-            rows[key] = JobKind(of, tuple(manifest.succeeded), tuple(manifest.failed), manifest.pods)
+            api_kind = OptionalKind(manifest.group, tuple(manifest.versions), kind, plural)
+            rows[key] = JobKind(api_kind, tuple(manifest.succeeded), tuple(manifest.failed), manifest.pods)
     return JobKinds(rows.values())

@@ -1,7 +1,7 @@
-"""The informers' copies with this process's own writes laid over them, until the watch has shown these.
+"""The informers' copies, overlaid with this process's own writes until the watch has shown these writes.
 
-A controller that decides on a copy which lacks its last write does it again: it creates another Pod, reports
-a transition twice, or computes the next ring from the one before. Decides nothing.
+A controller that decides on a copy without its last write repeats that write: it creates another Pod, reports
+a transition twice, or computes the next ring from an outdated one.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from serving.resources.kinds import Kind
 OWNER = "owner"
 """Index of the informers: the uid of the controlling owner."""
 LIFETIME_SECONDS = 30.0
-"""A write that no watch has shown by then was missed: its object existed only between two lists."""
+"""Age at which a write that no watch has shown is forgotten: its object existed only between two lists."""
 
 
 def owner_uids(obj: Object) -> Iterable[str]:
@@ -31,10 +31,11 @@ class _OwnWrite:
     obj: Object
     is_deletion: bool
     expires_at: float
+    """In monotonic seconds."""
 
 
 class Cache:
-    """Informers by kind, which others run. Objects handed out are shared: callers must not change them."""
+    """Informers by kind, which the caller runs. Returned objects are shared: callers must not change them."""
 
     def __init__(self, *informers: Informer) -> None:
         self._informers = {informer.kind: informer for informer in informers}
@@ -46,8 +47,9 @@ class Cache:
             informer.on_change(partial(self._changed, informer.kind))
 
     def on_news(self, kind: Kind, handler: Handler) -> None:
-        """Call `handler(before, after)` at every change but the echo of an own write; must be set before it
-        runs.
+        """Call `handler(before, after)` at every change that is not the echo of an own write.
+
+        Must be set before the informers run.
         """
         self._on_news[kind] = handler
 
@@ -92,6 +94,7 @@ class Cache:
             self._by_owner.setdefault((kind, uid), set()).add(key)
 
     def _pending(self, kind: Kind, key: Key) -> _OwnWrite | None:
+        """Return the own write that the watch has yet to show, and forget one that it has shown."""
         write = self._writes.get((kind, key))
         if write is None:
             return None
@@ -131,7 +134,7 @@ class Cache:
 
 
 def _is_deleted_by(current: Object, deleted: Object) -> bool:
-    """Whether `current` shows that `deleted` was: it terminates, or is another object of the same name."""
+    """Whether `current` shows the deletion of `deleted`: it terminates, or is a new object of that name."""
     return is_deleting(current) or bool(current["metadata"]["uid"] != deleted["metadata"]["uid"])
 
 

@@ -1,4 +1,4 @@
-"""Which kinds of other projects an API serves."""
+"""Asks the API which kinds it serves."""
 
 import asyncio
 import logging
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 async def serves(kube: Kube, kind: Kind) -> bool:
-    """Return whether the API has objects of the kind, as soon as the API answers: for components that ask at
-    their start, and not again.
+    """Wait until the API answers; return whether it can have objects of the kind.
 
-    A kind of which objects cannot be created, as on the embedded server, has none.
+    For components that ask only at their start. A kind whose objects cannot be created has none: the embedded
+    API lists some kinds without the verb `create`.
     """
     is_logged = False
     while True:
@@ -35,26 +35,32 @@ async def serves(kube: Kube, kind: Kind) -> bool:
 
 
 async def served(kube: Kube, optional: Iterable[OptionalKind]) -> Mapping[OptionalKind, Kind | None]:
-    """Return the kinds that the API serves, each in the preferred one of its served versions, or None.
+    """Return each kind in the preferred one of its served versions; None if the API does not serve the kind.
 
-    A kind is left out if the API does not answer for its group, as while a server behind it is down. One
-    request names all groups; only for those of the kinds are there more.
+    The result lacks a kind for whose group the API does not answer, as while an aggregated API server is
+    down: whether it is served is unknown. One request lists all groups; there is one more for each group and
+    version of these kinds that the API serves.
     """
-    wanted, versions = list(optional), await _versions(kube)
-    present = {k: [v for v in k.versions if v in versions.get(k.group, ())] for k in wanted}
-    asked = sorted({(kind.group, version) for kind in wanted for version in present[kind]})
+    wanted = list(optional)
+    group_versions = await _versions(kube)
+    candidates = {
+        kind: [version for version in kind.versions if version in group_versions.get(kind.group, ())]
+        for kind in wanted
+    }
+    asked = sorted({(kind.group, version) for kind in wanted for version in candidates[kind]})
     plurals = {group_version: await _plurals(kube, *group_version) for group_version in asked}
     served_kinds: dict[OptionalKind, Kind | None] = {}
     for kind in wanted:
-        answers = [(version, plurals[kind.group, version]) for version in present[kind]]
-        if not any(names is None for _, names in answers):
-            having = (version for version, names in answers if names and kind.plural in names)
-            served_kinds[kind] = next((kind.at(version) for version in having), None)
+        names_by_version = {version: plurals[kind.group, version] for version in candidates[kind]}
+        if None in names_by_version.values():
+            continue
+        versions = (version for version, names in names_by_version.items() if names and kind.plural in names)
+        served_kinds[kind] = next((kind.at(version) for version in versions), None)
     return served_kinds
 
 
 async def _plurals(kube: Kube, group: str, version: str) -> set[str] | None:
-    """Return the plurals of a group and version; None if the API does not answer for them."""
+    """Return the plural names of the kinds in a group and version; None if the API does not answer."""
     try:
         return {resource["name"] for resource in await resources(kube, f"/apis/{group}/{version}")}
     except (errors.ApiError, errors.Unavailable) as error:

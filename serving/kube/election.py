@@ -25,11 +25,11 @@ class Timing:
     """The times of an election in seconds; the defaults are those of Kubernetes' own components."""
 
     lease: int = 15
-    """How long the others wait after the last renewal."""
+    """Time after the last renewal until another process may acquire the Lease."""
     renew: float = 10.0
-    """A leader that could not renew for so long stops: well before the others take over."""
+    """A leader that could not renew for this time stops, well before another process leads."""
     retry: float = 2.0
-    """Between attempts to acquire or renew."""
+    """Pause between attempts to acquire or renew."""
 
 
 class LeaderElection:
@@ -51,14 +51,14 @@ class LeaderElection:
         self._identity = f"{host}_{uuid.uuid4()}"
         self._timing = timing
         self._seen: tuple[Any, ...] = ()
-        """Holder and renewal of the Lease when it was last read."""
+        """`holderIdentity` and `renewTime` of the Lease when it was last read."""
         self._seen_at = 0.0
-        """When these were read first, in monotonic seconds."""
+        """When these two values were first read, in monotonic seconds."""
 
     async def run(
         self, work: Callable[[], Awaitable[None]], on_waiting: Callable[[], None] = lambda: None
     ) -> None:
-        """Do the work once this process leads; it is cancelled when it leads no more.
+        """Do the work once this process leads; cancel the work when this process no longer leads.
 
         Args:
             work: runs until cancelled.
@@ -96,14 +96,17 @@ class LeaderElection:
             await asyncio.sleep(self._timing.retry)
 
     async def _keep(self) -> None:
+        """Renew the Lease until cancelled.
+
+        Raises:
+            errors.LeadershipLost: another process leads, or no renewal has succeeded for `Timing.renew`.
+        """
         renewed, problem = clock.monotonic(), ""
         while True:
             await asyncio.sleep(self._timing.retry)
             started = clock.monotonic()
             try:
-                async with asyncio.timeout_at(
-                    asyncio.get_running_loop().time() + renewed + self._timing.renew - started
-                ):
+                async with asyncio.timeout(renewed + self._timing.renew - started):
                     holder = await self._attempt()
             except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
                 problem = str(error) or "no answer"
@@ -143,6 +146,7 @@ class LeaderElection:
         return bool(now - self._seen_at >= (spec.get("leaseDurationSeconds") or self._timing.lease))
 
     def _renewed(self, spec: Object) -> Object:
+        """Return the spec of a Lease that this process acquires or renews now; `spec` is the present one."""
         now = clock.rfc3339_micro(clock.now())
         is_new = spec.get("holderIdentity") != self._identity
         return {

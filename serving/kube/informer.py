@@ -1,7 +1,8 @@
 """A local copy of the objects of one kind, kept up to date by list and watch.
 
-The copy may be behind the API by a moment, also behind this process's own writes: `cache` has the copies with
-these. A write over another one is refused (compare-and-swap) and repeated from a newer copy.
+The copy may be behind the API by a moment, also behind this process's own writes: `cache` overlays them. The
+API refuses a write that is based on an outdated copy (compare-and-swap); the writer repeats the write from a
+newer copy.
 """
 
 import asyncio
@@ -32,6 +33,15 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class _Index(NamedTuple):
+    """The objects of an informer by some of their values."""
+
+    values: Callable[[Object], Iterable[str]]
+    """Returns the values of an object."""
+    objects: dict[str, dict[Key, Object]]
+    """By value and key."""
 
 
 Handler = Callable[[Object | None, Object | None], None]
@@ -81,34 +91,37 @@ class Informer:
         fields: str = "",
         keep: Callable[[Object], Object] | None = None,
     ) -> None:
-        """Hold what `keep` returns of each object, or the whole object."""
+        """Hold the part of each object that `keep` returns, or the whole object without `keep`.
+
+        `labels` and `fields` are selectors; without a namespace the objects of all namespaces are held.
+        """
         self._kube = kube
         self._keep = keep
         self.kind = kind
         self._labels, self._fields = labels, fields
         self._namespace = namespace
         self._handlers: list[Handler] = []
-        self._indexes: dict[str, tuple[Callable[[Object], Iterable[str]], dict[str, dict[Key, Object]]]] = {}
+        self._indexes: dict[str, _Index] = {}
         self.items: dict[Key, Object] = {}
         self.synced = asyncio.Event()
         self._resource_version = 0
-        """This copy is the API's as of this version."""
+        """The newest resourceVersion that this copy includes."""
 
     def on_change(self, handler: Handler) -> None:
         """Call `handler(before, after)` at every change; must be set before `run`."""
         self._handlers.append(handler)
 
     def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
-        """Keep an index of the objects by some of their values; must be set before `run`."""
-        self._indexes[name] = (values, {})
+        """Keep an index of the objects by what `values` returns of each; must be set before `run`."""
+        self._indexes[name] = _Index(values, {})
 
     def by_index(self, name: str, value: str) -> list[Object]:
         """Return the objects for which the index function gave `value`."""
-        return list(self._indexes[name][1].get(value, {}).values())
+        return list(self._indexes[name].objects.get(value, {}).values())
 
     def count(self, name: str, value: str) -> int:
         """Return how many objects `by_index` would return."""
-        return len(self._indexes[name][1].get(value, {}))
+        return len(self._indexes[name].objects.get(value, {}))
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return the cached object, or None."""
@@ -166,6 +179,7 @@ class Informer:
         return self._kube.watch(self.kind, self._namespace, version, labels=self._labels, fields=self._fields)
 
     async def _list(self) -> str:
+        """Replace the copy by a list of the objects, of which `Kube.list` keeps parts; return its version."""
         listing = await self._kube.list(
             self.kind, self._namespace, labels=self._labels, fields=self._fields, keep=self._keep
         )
@@ -183,12 +197,13 @@ class Informer:
         return obj if self._keep is None else self._keep(obj)
 
     def _store(self, key: Key, after: Object | None) -> None:
+        """Put an object into the copy and the indexes, or remove it (None), and call the handlers."""
         before = self.items.get(key)
-        for values, table in self._indexes.values():
+        for values, objects in self._indexes.values():
             for value in values(before) if before else ():
-                table.get(value, {}).pop(key, None)
+                objects.get(value, {}).pop(key, None)
             for value in values(after) if after else ():
-                table.setdefault(value, {})[key] = after  # type: ignore[assignment]
+                objects.setdefault(value, {})[key] = after  # type: ignore[assignment]
         if after is None:
             self.items.pop(key, None)
         else:

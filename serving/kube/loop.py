@@ -42,6 +42,7 @@ class Reconciler(Generic[K]):
         self._queued: set[K] = set()
         self._active: set[K] = set()
         self._again: set[K] = set()
+        """Active keys that were added meanwhile."""
         self._failures: dict[K, int] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
@@ -117,9 +118,13 @@ class Reconciler(Generic[K]):
                 self.add_after(key, result.requeue_after)
 
     def _retry(self, key: K, error: Exception, after: float | None = None, *, at_least: float = 0.0) -> None:
-        """Reconcile the key after so many seconds; None: after a back-off of `at_least` so many."""
+        """Reconcile the key again after `after` seconds.
+
+        If `after` is None, the key waits for the longer one of the back-off and `at_least` seconds.
+        """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        backoff = self._settings.backoff_base_seconds * 2 ** min(failures - 1, 20)
+        doublings = min(failures - 1, 20)  # bounded, as 2 to the power of a thousand overflows a float
+        backoff = self._settings.backoff_base_seconds * 2**doublings
         if after is None:
             after = max(min(backoff, self._settings.backoff_cap_seconds), at_least)
         log.info("%s %s: %s; again in %.2f s", self.name, key, error, after)

@@ -14,7 +14,9 @@ from serving.resources import kinds
 from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 
 REFRESH_SECONDS = 300.0
-"""Between lists: an upgrade of nodes takes longer, and a list of 1,000 nodes has tens of megabytes."""
+"""Age at which the versions are read again: an upgrade of nodes takes longer, and a list of 1,000 nodes has
+tens of megabytes.
+"""
 
 
 class VersionReader:
@@ -51,10 +53,14 @@ class VersionReader:
         return ClusterVersions(str(server.get("gitVersion", "")), nodes)
 
     async def _nodes(self) -> dict[str, NodeVersions]:
+        """Return the versions of each Node by its name."""
         nodes = (await self._kube.list(kinds.NODE)).items
         infos = {str(n["metadata"]["name"]): (n.get("status") or {}).get("nodeInfo") or {} for n in nodes}
-        fields = ("operatingSystem", "kubeletVersion", "containerRuntimeVersion")
         return {
-            name: NodeVersions(*(str(info.get(field, "")) for field in fields))
+            name: NodeVersions(
+                operating_system=str(info.get("operatingSystem", "")),
+                kubelet=str(info.get("kubeletVersion", "")),
+                runtime=str(info.get("containerRuntimeVersion", "")),
+            )
             for name, info in infos.items()
         }

@@ -1,7 +1,7 @@
 """Copies of the objects of kinds that an API may have, get and lose while a component runs.
 
-A kind that is not served costs a share of one small request per minute. What goes wrong with one kind is
-remembered as the obstacle of that kind, and does not concern the others.
+A kind that is not served costs a share of one small request per minute. The reason why a kind cannot be
+watched is the obstacle of that kind, and does not concern the other kinds.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ from serving.resources.kinds import Kind, OptionalKind
 log = logging.getLogger(__name__)
 
 ASK_SECONDS = 60.0
-"""Between two questions for the kinds that are served: the longest delay before a new kind is watched, and
-the pause before the next attempt at one that may not be read."""
+"""Pause between two requests for the served kinds: the longest delay before a new kind is watched, and before
+the next attempt at a kind that must not be read.
+"""
 RETRY_SECONDS = 1.0
-"""After a question without an answer."""
+"""Pause after such a request without an answer."""
 
 
 class _Lost(Exception):
@@ -34,19 +35,19 @@ class OptionalInformer(Informer):
     def __init__(
         self, kube: Kube, optional: OptionalKind, *, namespace: str | None, keep: Callable[[Object], Object]
     ) -> None:
-        """Hold what `keep` returns of each object."""
+        """Hold the part of each object that `keep` returns."""
         super().__init__(kube, optional.at(optional.versions[0]), namespace=namespace, keep=keep)
         self.optional = optional
         self.obstacle = ""
-        """Why there is no copy; empty until the API has answered, and while there is one."""
+        """Why there is no copy; empty while there is one, and before the API's first answer."""
         self._availability_handlers: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
     def on_availability(self, handler: Callable[[], None]) -> None:
         """Call `handler()` when all objects have been listed, and when the obstacle changes.
 
-        A missing object does not exist in the first case, and is not known in the second. Must be set before
-        `run`.
+        After a list, an object that the copy lacks does not exist; while there is an obstacle, whether it
+        exists is unknown. Must be set before `run`.
         """
         self._availability_handlers.append(handler)
 
@@ -69,15 +70,17 @@ class OptionalInformer(Informer):
             self._forget(str(lost))
 
     def _stop(self, obstacle: str) -> None:
+        """End the watch, if one runs, and forget the copy."""
         if self._watching is not None:
             self._watching.cancel()
         self._forget(obstacle)
         self._watching = None
 
     def _forget(self, obstacle: str) -> None:
-        if obstacle not in ("", self.obstacle) and self._watching is not None:
-            log.warning("watch %s: %s", self.optional, obstacle)
+        """Drop the copy; `obstacle` is the reason, empty if another version of the kind is watched next."""
         is_news = obstacle != self.obstacle
+        if obstacle and is_news and self._watching is not None:  # most clusters never serve most kinds
+            log.warning("watch %s: %s", self.optional, obstacle)
         self.obstacle = obstacle
         self.synced.clear()
         for key in list(self.items):
@@ -109,13 +112,13 @@ class OptionalInformer(Informer):
 
 
 async def run(kube: Kube, informers: Iterable[OptionalInformer]) -> None:
-    """Ask which kinds are served, again and again, and let the informers follow; until cancelled."""
-    own = {informer.optional: informer for informer in informers}
+    """Ask every ASK_SECONDS which kinds are served, and let the informers follow, until cancelled."""
+    by_kind = {informer.optional: informer for informer in informers}
     async with asyncio.TaskGroup() as group:
         is_logged = False
         while True:
             try:
-                served = await discovery.served(kube, own)
+                served = await discovery.served(kube, by_kind)
             except (errors.ApiError, errors.Unavailable) as error:
                 if not is_logged:
                     log.info("the API does not list its kinds: %s", error)
@@ -123,5 +126,5 @@ async def run(kube: Kube, informers: Iterable[OptionalInformer]) -> None:
             else:
                 is_logged, pause = False, ASK_SECONDS
                 for optional, kind in served.items():
-                    own[optional].follow(kind, group)
+                    by_kind[optional].follow(kind, group)
             await asyncio.sleep(pause)

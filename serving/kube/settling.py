@@ -1,6 +1,6 @@
-"""How long a write that may wait has been waiting, by key, so that the changes of a burst are one write.
+"""Measures how long a write has waited that may wait, as that of a status: a burst of changes is one write.
 
-It is in memory only: after a restart the wait begins again.
+The waits are in memory only: after a restart each begins again.
 """
 
 from dataclasses import dataclass
@@ -9,31 +9,35 @@ from serving import clock
 from serving.kube.informer import Key
 
 MOST_PUT_OFFS = 5
-"""Most times that a wait begins anew: more own writes than the steps of a rollout are a fight with another
-writer."""
+"""How often a wait may begin anew. A rollout has no more own writes: more are a fight with another writer,
+which must not put the write off for ever.
+"""
 
 
 @dataclass
 class _Wait:
     since: float
+    """In monotonic seconds."""
     put_offs: int = 0
+    """How often it began anew."""
 
 
 class Settling:
-    """Counts from the first change, not the last: a write is not put off by changes that keep coming."""
+    """The waits by key. Each is measured from its first change: further changes do not put the write off."""
 
     def __init__(self) -> None:
         self._waits: dict[Key, _Wait] = {}
 
     def seconds_left(self, key: Key, seconds: float) -> float:
-        """Return the rest of a wait of so many seconds, which begins now if none runs; at most 0 if it is
-        over.
+        """Return the seconds until the key's wait has lasted `seconds`; 0 or less if the wait is over.
+
+        A key without a wait begins one now.
         """
         now = clock.monotonic()
         return self._waits.setdefault(key, _Wait(now)).since + seconds - now
 
     def put_off(self, key: Key) -> None:
-        """Let the wait begin anew, as an own write is about to change what waits."""
+        """Begin the wait anew, as other own writes are about to change the waiting write."""
         now = clock.monotonic()
         wait = self._waits.setdefault(key, _Wait(now))
         if wait.put_offs < MOST_PUT_OFFS:
@@ -41,5 +45,5 @@ class Settling:
             wait.put_offs += 1
 
     def end(self, key: Key) -> None:
-        """Forget a wait: nothing waits any more."""
+        """Forget the wait, as the write was made or is not needed."""
         self._waits.pop(key, None)

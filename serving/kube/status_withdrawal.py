@@ -12,14 +12,14 @@ from serving.resources.kinds import Kind
 log = logging.getLogger(__name__)
 
 WITHDRAWAL_SECONDS = 5.0
-"""Longest wait: the controllers remove the remaining entries later."""
+"""Longest duration of `withdraw`: the controllers remove the remaining entries later."""
 _WRITERS = 8
-"""Requests at once: each mostly waits for the API."""
+"""Concurrent requests of `withdraw`."""
 
 
 async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> None:
-    """Remove the manager's part of these objects' statuses, in their order, as far as the API answers."""
-    remaining = iter(keys)
+    """Remove the manager's part of these objects' statuses, in this order, if the API answers in time."""
+    remaining = iter(keys)  # shared: each task takes the next key
     try:
         async with asyncio.timeout(WITHDRAWAL_SECONDS), asyncio.TaskGroup() as group:
             for _ in range(_WRITERS):

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 @dataclass(frozen=True)
 class Table:
-    """A table of numbers, formatted."""
+    """A table of formatted numbers; each row has a text for each column."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -25,8 +25,12 @@ class Plot:
     """CSS class and meaning of each kind of mark."""
 
 
+_WIDE_RATIO = 8
+"""Largest ratio of two values that a linear axis still shows well: smaller values are near its end."""
+
+
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the corners of the steps through these points."""
+    """Return the corners (x, y) of the steps through these points: each y holds until the next point's x."""
     corners: list[tuple[float, float]] = []
     for x, y in points:
         if corners:
@@ -37,4 +41,4 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def wide(values: Sequence[float]) -> bool:
     """Return whether the range of the values needs a logarithmic axis."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > 8
+    return bool(values) and min(values) > 0 and max(values) / min(values) > _WIDE_RATIO

@@ -13,11 +13,17 @@ WIDTH = 440
 """Width of a plot, in units of about a pixel on a phone held upright, so that its text is readable there."""
 HEIGHT = 280
 LEFT, RIGHT, TOP, BOTTOM = 68, 14, 12, 46
-"""Margins: ticks and labels of the axes."""
+"""Margins around the plotted area, in the same units; the ticks and labels of the axes are in them."""
 _DECADES = 2.0
-"""Longer logarithmic axes, in powers of ten, have ticks at powers of ten only."""
+"""Powers of ten on a logarithmic axis beyond which it has ticks at powers of ten only."""
 _TICKS = 5
 """Intended number of ticks of a linear axis."""
+_MARGIN = 0.06
+"""Share of the values' range that is free at each end of an axis, so that no dot is cut off."""
+_LEAST_FACTOR = 1.05
+"""Least factor between the end of a logarithmic axis and the nearest value, also if all values are equal."""
+_ROUNDING = 1e-9
+"""Relative error of floats by which a tick at the end of an axis may be outside it."""
 
 
 def element(tag: str, attributes: Mapping[str, object] | None = None, *children: object) -> Markup:
@@ -37,26 +43,33 @@ def _attribute(value: object) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values to positions in the drawing."""
+    """Maps the values of an axis to positions in the drawing, along x or y."""
 
     low: float
     high: float
     start: float
+    """Position of `low`, in the units of WIDTH."""
     end: float
+    """Position of `high`; less than `start` on a y axis, as y grows downwards."""
     log: bool = False
 
     @classmethod
     def around(
         cls, values: Sequence[float], start: float, end: float, *, log: bool = False, zero: bool = False
     ) -> "Scale":
-        """Return a scale of all values with a margin; with `zero` a linear scale begins at 0."""
+        """Return a scale of all finite values with a margin; with `zero` a linear scale of non-negative
+        values begins at 0.
+
+        A logarithmic scale ignores values that are not positive.
+        """
         finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
         low, high = min(finite), max(finite)
         if log:
-            factor = max((high / low) ** 0.06, 1.05)
+            factor = max((high / low) ** _MARGIN, _LEAST_FACTOR)
             return cls(low / factor, high * factor, start, end, log=True)
-        margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-        return cls(0.0 if zero and low >= 0 else low - margin, high + margin, start, end)
+        margin = (high - low) * _MARGIN or abs(high) * 0.1 or 1.0  # equal values have no range
+        begins_at_zero = zero and low >= 0
+        return cls(0.0 if begins_at_zero else low - margin, high + margin, start, end)
 
     def at(self, value: float) -> float:
         """Return the position of a value; values outside the scale are at its ends."""
@@ -67,7 +80,7 @@ class Scale:
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Return round values: powers of ten, or 1, 2, 5 between them."""
+        """Return round values on the scale; on a logarithmic one 1, 2 and 5 times the powers of ten."""
         if not self.log:
             return _round_steps(self.low, self.high)
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -78,11 +91,14 @@ class Scale:
 
 
 def _round_steps(low: float, high: float) -> list[float]:
+    """Return the multiples of a round step between `low` and `high`, about _TICKS of them."""
     least_step = (high - low) / _TICKS
     decade = 10.0 ** math.floor(math.log10(least_step))
-    step = next(m * decade for m in (1, 2, 2.5, 5, 10) if m * decade >= least_step * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    steps = (factor * decade for factor in (1, 2, 2.5, 5, 10))
+    step = next(step for step in steps if step >= least_step * (1 - _ROUNDING))
+    first = math.ceil(low / step - _ROUNDING)
+    last = math.floor(high / step + _ROUNDING)
+    return [i * step for i in range(first, last + 1)]
 
 
 @dataclass(frozen=True)
@@ -93,8 +109,8 @@ class Tick:
     text: str
 
 
-def marks(scale: Scale, write: Callable[[float], str]) -> list[Tick]:
-    """Return the ticks of a scale; of ticks with the same label only the first."""
+def labelled_ticks(scale: Scale, write: Callable[[float], str]) -> list[Tick]:
+    """Return the ticks of a scale with labels by `write`; of ticks with the same label only the first."""
     by_label: dict[str, Tick] = {}
     for value in scale.ticks():
         label = write(value)
@@ -112,7 +128,7 @@ def frame(
     height: int = HEIGHT,
     width: int = WIDTH,
 ) -> Markup:
-    """Return grid lines, ticks and labels of a plot."""
+    """Return the axes of a plot with ticks and labels, and a grid line for each tick of the y axis."""
     bottom = height - BOTTOM
     parts: list[Markup] = []
     for tick in y:

@@ -1,6 +1,7 @@
 """The gateways' Leases: which gateways live, which of them serve, and where their metrics are. Pure."""
 
 import datetime as dt
+import math
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -99,7 +100,7 @@ class Renewals:
         for name, lease in _by_gateway(leases):
             spec = lease.get("spec") or {}
             renewed = str(spec.get("renewTime") or "")
-            seconds = spec.get("leaseDurationSeconds", DEFAULT_SECONDS)
+            seconds = spec.get("leaseDurationSeconds") or DEFAULT_SECONDS
             last = self._seen.get(name, _Seen(renewed, None))
             seen[name] = last if renewed == last.renewed else _Seen(renewed, moment)
             at = seen[name].at
@@ -110,8 +111,11 @@ class Renewals:
 
 
 def _age(time: str, now: dt.datetime) -> float:
-    """Return the seconds since an RFC 3339 time."""
-    return (now - clock.parse(time)).total_seconds()
+    """Return the seconds since an RFC 3339 time; those since another text are infinite."""
+    try:
+        return (now - clock.parse(time)).total_seconds()
+    except ValueError:  # one Lease that somebody has written must not hide the others
+        return math.inf
 
 
 def problems(leases: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The gateway's process: runs Envoy and what applies the Routes to it, drains and stops Envoy.
+"""The gateway's process: runs Envoy, applies the Routes to Envoy, and drains and stops Envoy.
 
-Traffic does not depend on it: Envoy survives its death, and the next gateway adopts Envoy; only in a Pod both
-end together. It decides no weights, and writes only its own entry in the status of Routes and its own Lease.
+Traffic does not depend on this process: Envoy survives its death, and the next gateway adopts Envoy; only in
+a Pod both end together. A gateway decides no weights, and writes only its own entry in the status of Routes
+and its own Lease.
 """
 
 import asyncio
@@ -48,12 +49,13 @@ ADOPTION_SECONDS = 5.0
 
 
 async def run(data_dir: DataDir, settings: Settings, *, kept: KeptSockets) -> None:
-    """Serve until cancelled; Envoy stays (see `stop_everything`).
+    """Serve until cancelled; Envoy runs on (`stop_everything` ends it).
 
     Args:
         data_dir: of this gateway.
         settings: all settings.
-        kept: holds the socket of Envoy's public listener, at first that of the last gateway.
+        kept: keeps the socket of Envoy's public listener. At first it has the socket of the last gateway, if
+            that passed one.
 
     Raises:
         errors.UserError: no Envoy for this platform, or the port is taken.
@@ -64,7 +66,7 @@ async def run(data_dir: DataDir, settings: Settings, *, kept: KeptSockets) -> No
 async def run_in_pod(
     data_dir: DataDir, settings: Settings, readiness: Readiness, stopping: asyncio.Event, *, kept: KeptSockets
 ) -> None:
-    """Serve until the event, then drain Envoy and end with it: no process outlives its Pod.
+    """Serve until `stopping`, then drain Envoy and end with Envoy: no process outlives its Pod.
 
     Args:
         data_dir: of this gateway.
@@ -89,11 +91,12 @@ async def run_in_pod(
 
 
 class _Running:
-    """The parts of a gateway that runs, once it has them."""
+    """The parts of a gateway that runs; None until the gateway has made them."""
 
     def __init__(self, kept: KeptSockets) -> None:
         self.kept = kept
         self.is_listening = False
+        """Whether Envoy has its first configuration and listens."""
         self.routes: RouteApplier | None = None
         self.supervision: asyncio.Task[None] | None = None
 
@@ -129,15 +132,15 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 metrics.TOTALS_PATH: partial(collector.page, buckets=False),
             }
             kube = await connect_eventually(data_dir.kubeconfig, component="gateway")
-            note, port = data_dir.metrics("gateway"), settings.gateway.metrics_port
+            address_file, port = data_dir.metrics("gateway"), settings.gateway.metrics_port
             async with (
                 kube,
-                metrics.served(pages, note, settings.pages.host, port) as page,
+                metrics.served(pages, address_file, settings.pages.host, port) as page,
                 asyncio.TaskGroup() as group,
             ):
                 log.info("metrics at %s", page.url)
-                named = partial(lease_pages.annotations, data_dir, await lease_pages.advertised(page))
-                routes = RouteApplier(kube, server, collector, data_dir, settings, pages=named)
+                annotations = partial(lease_pages.annotations, data_dir, await lease_pages.advertised(page))
+                routes = RouteApplier(kube, server, collector, data_dir, settings, pages=annotations)
                 running.routes = routes
                 envoy = EnvoySupervision(process, config, data_dir, routes.report_envoy)
                 running.supervision = group.create_task(envoy.run())
@@ -149,9 +152,10 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
 async def _until_listening(
     process: EnvoyProcess, server: DeltaXdsServer, settings: Settings, running: _Running
 ) -> None:
-    """Wait until a new Envoy listens: with the Routes, or without them if the API is slow.
+    """Wait until a new Envoy listens.
 
-    Envoy listens after a first response of each type, and clients may wait at its socket.
+    Envoy listens after a first xDS response of each type. Clients may wait at its socket meanwhile, so that
+    after `ROUTES_SECONDS` without the Routes Envoy gets a configuration that answers with 503.
 
     Raises:
         errors.Unavailable: Envoy is not ready in time, and has been ended.
@@ -167,9 +171,10 @@ async def _until_listening(
 
 
 def _mark(data_dir: DataDir) -> int | None:
-    """Return the mark of connections to replicas; None where this process may set none.
+    """Return the SO_MARK of Envoy's connections to replicas; None for no mark.
 
-    Only the replicas of an `up` ask for it. On a cluster marks belong to its network plugin and kube-proxy.
+    Only the replicas of an `up` accept connections by this mark. On a cluster, marks belong to the network
+    plugin and kube-proxy. A gateway that may set no mark has an Envoy that may set none either.
     """
     return sockets.GATEWAY_MARK if data_dir.is_of_up and sockets.can_mark() else None
 
@@ -187,14 +192,12 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
 
 
 async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
-    """Let clients leave, close the listeners, and wait for the requests in flight.
-
-    Until the listeners close, everything runs on: a Pod that ends gets connections for some seconds more.
-    """
+    """Close connections after their next answer, close the listeners, and wait for the requests in flight."""
     with _though_envoy_is_away():
         await admin.drain()
+    # A Pod that ends gets new connections until kube-proxies and load balancers know of its end.
     await asyncio.sleep(settings.gateway.leave_seconds)
-    if running.supervision is not None:  # Envoy with closed listeners would count as hung
+    if running.supervision is not None:  # an Envoy with closed listeners would count as hung
         running.supervision.cancel()
     if running.routes is not None:
         await running.routes.leave()
@@ -209,6 +212,7 @@ async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
 
 @contextmanager
 def _though_envoy_is_away() -> Iterator[None]:
+    """Log that Envoy does not answer, and go on: an Envoy that has ended has nothing to drain."""
     try:
         yield
     except errors.Unavailable as error:
@@ -218,9 +222,9 @@ def _though_envoy_is_away() -> Iterator[None]:
 async def _adopt(
     process: EnvoyProcess, config: bytes, admin: Admin, data_dir: DataDir, settings: Settings
 ) -> str:
-    """Adopt a running Envoy with this configuration, and return its state; empty if none is left.
+    """Adopt a running Envoy with this bootstrap, and return its state; empty if no Envoy runs any more.
 
-    An Envoy with another configuration is drained and ended, and a hung one killed.
+    An Envoy with another bootstrap is drained and ended, and an Envoy that does not answer is killed.
     """
     running = process.running()
     if running is None:

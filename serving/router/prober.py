@@ -20,13 +20,18 @@ _READY = (1, 1)
 
 
 class Prober:
-    """Sends requests over the gateway's Unix socket; a revision is proven only by success.
+    """Sends the probes of candidates to Envoy's private listener; only success proves a revision.
 
-    Its Envoy must have acknowledged the configuration of the candidate.
+    Envoy must have acknowledged the configuration of the candidate.
     """
 
     def __init__(self, socket: Path, timeout: float) -> None:
-        """Must be called in a running event loop; `timeout` limits one request, in seconds."""
+        """Must be called in a running event loop.
+
+        Args:
+            socket: the Unix socket of the private listener.
+            timeout: seconds for one request.
+        """
         self._socket = socket
         self._timeout = timeout
         self._session = http_reading.session("http://probe", aiohttp.UnixConnector(path=str(socket)))
@@ -52,8 +57,8 @@ class Prober:
     async def _grpc_failure(self, method: str) -> str | None:
         """Return why the method does not answer `ready: true`; None if it does.
 
-        A server without this method is proven by its answer: it need not be one of the Open Inference
-        Protocol, and its readiness probe has succeeded.
+        The answer UNIMPLEMENTED is a success: the server need not speak the Open Inference Protocol, and its
+        readiness probe has succeeded.
         """
         import grpc  # noqa: PLC0415 10 MB that only services with gRPC containers need
 
@@ -64,7 +69,7 @@ class Prober:
                 is_ready = _READY in list(protobuf.parts(response))
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                    return None  # not of the gateway, which answers NOT_FOUND where it has no route
+                    return None  # from the replica: Envoy itself answers NOT_FOUND where it has no route
                 return f"{error.code().name} {error.details()}"[:200].strip()
             except protobuf.Malformed as error:
                 return f"not a ServerReadyResponse: {error}"
@@ -81,20 +86,22 @@ class CandidateProbes:
     def __init__(
         self, prober: Prober, settings: GatewaySettings, report: Callable[[Key, dict[str, str]], None]
     ) -> None:
-        """Report results.
+        """Probe nothing yet.
 
         Args:
             prober: sends the requests.
             settings: of the gateway.
-            report: called with the results for all candidates of a Route, by backend, when one has changed:
-                the failure, empty for a success.
+            report: called when a result has changed, with the Route and the results of all its candidates by
+                backend: the failure, empty for a success.
         """
         self._prober = prober
         self._retry_seconds = settings.probe_retry_seconds
         self._report = report
         self._concurrency = asyncio.Semaphore(settings.probes_at_once)
         self._running: dict[Key, dict[Candidate, asyncio.Task[None]]] = {}
+        """The probes of each Route. A probe that has succeeded is a finished task here, and not repeated."""
         self._results: dict[Key, dict[str, str]] = {}
+        """By Route and backend, as in `report`."""
         self._group = asyncio.TaskGroup()
 
     async def run(self) -> None:
@@ -106,7 +113,10 @@ class CandidateProbes:
             await self._prober.close()
 
     def follow(self, key: Key, service: GatewayService | None) -> dict[str, str]:
-        """Probe these candidates of a Route and no others from now on; return the results so far."""
+        """Probe the candidates of this service of a Route, and no others of the Route, from now on.
+
+        Return the results so far, as in `report`.
+        """
         due = {candidate for candidate in (service.candidates if service else ()) if candidate.has_replica}
         tasks = self._running.pop(key, {})
         for candidate in tasks.keys() - due:
@@ -120,13 +130,14 @@ class CandidateProbes:
         return dict(results)
 
     async def _probe(self, key: Key, candidate: Candidate) -> None:
-        failure = None
-        while failure != "":
+        """Probe a candidate until it succeeds."""
+        while True:
             async with self._concurrency:
                 failure = await self._prober.first_failure(candidate)
             results = self._results[key]
             if results.get(candidate.backend) != failure:
                 results[candidate.backend] = failure
                 self._report(key, dict(results))
-            if failure:
-                await asyncio.sleep(self._retry_seconds)
+            if not failure:
+                return
+            await asyncio.sleep(self._retry_seconds)

@@ -1,21 +1,23 @@
 """Applies the Routes to Envoy: plans on changes, sends the plan, and reports what Envoy has accepted.
 
-It decides no weights, and starts and ends no process.
+This module decides no weights, and starts and ends no process.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from serving import clock
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Informer, Key, Kube
+from serving.objects import Object
 from serving.resources import kinds
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
-from serving.router.plan.route_table import RouteTable
+from serving.router.plan.route_table import RouteKey, RouteTable
 from serving.router.plan.service import (
     GatewayService,
     counts_tokens,
@@ -32,9 +34,21 @@ from serving.settings import Settings
 log = logging.getLogger(__name__)
 
 PLANNING_PAUSE_SHARE = 2.0
-"""Pause after planning, in multiples of its time: planning takes at most a third of a core."""
-_SERVICE = "service"
+"""Pause after planning, in multiples of the planning's time: planning takes at most a third of a core."""
+_BY_KUBE_SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
+
+
+class _RejectedService(NamedTuple):
+    service: GatewayService
+    message: str
+    """Envoy's reason."""
+
+
+class _SentService(NamedTuple):
+    version: int
+    """The first target version that has the service."""
+    service: GatewayService
 
 
 class RouteApplier:
@@ -54,8 +68,8 @@ class RouteApplier:
         namespace = settings.controllers.watch_namespace or None
         self._routes = Informer(kube, kinds.ROUTE, namespace=namespace)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, namespace=namespace)
-        self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
-        self._routes.index(_SERVICE, services_used)
+        self._slices.index(_BY_KUBE_SERVICE, lambda item: [slice_service_key(item)])
+        self._routes.index(_BY_KUBE_SERVICE, services_used)
         self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
         self._server = server
@@ -66,20 +80,26 @@ class RouteApplier:
         self._probes = CandidateProbes(prober, settings.gateway, self._status.probed)
         self._collector = collector
         self._changed: set[Key] = set()
+        """Routes to plan again."""
         self._has_changes = asyncio.Event()
+        """Set if Routes are to be planned and both caches are complete."""
         self._target_lock = asyncio.Lock()
+        """Held while a target is planned and set, and while a rejected change is isolated."""
         self._has_target = asyncio.Event()
-        self._has_answer = False
+        """Set if Envoy's answer to a target is awaited."""
+        self._has_acknowledged = False
         """Whether Envoy has acknowledged a plan."""
         self._envoy_problem = ""
         self._reporting: asyncio.Task[None] | None = None
         self._table = RouteTable()
         self._desired: dict[Key, GatewayService] = {}
-        self._accepted: dict[tuple[str, str], GatewayService] = {}
-        self._rejected: dict[Key, tuple[GatewayService, str]] = {}
-        """Services that Envoy is known to reject, with its messages."""
-        self._unreported: dict[Key, tuple[int, GatewayService]] = {}
-        """Services that Envoy has not acknowledged yet, with the first target version that has them."""
+        """The service of each Route as its spec and EndpointSlices ask for it."""
+        self._accepted: dict[RouteKey, GatewayService] = {}
+        """The services of the last plan that Envoy has acknowledged as a whole."""
+        self._rejected: dict[Key, _RejectedService] = {}
+        """Services that Envoy is known to reject; their Routes keep the accepted service."""
+        self._unreported: dict[Key, _SentService] = {}
+        """Services that Envoy has not acknowledged yet."""
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
@@ -105,11 +125,11 @@ class RouteApplier:
         if not (self._routes.synced.is_set() and self._slices.synced.is_set()):
             return "Routes and EndpointSlices are not listed yet"
         # Without a Route there is no plan to acknowledge: Envoy, which listens, subscribes to no endpoints.
-        is_planned = self._has_answer or not self._routes.items
+        is_planned = self._has_acknowledged or not self._routes.items
         return self._envoy_problem or ("" if is_planned else "Envoy has acknowledged no plan yet")
 
     async def leave(self) -> None:
-        """Count no more among the gateways, and report nothing; Envoy still gets every change."""
+        """Remove this gateway's Lease, and report nothing any more; Envoy still gets every change."""
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.wait([self._reporting])
@@ -132,13 +152,14 @@ class RouteApplier:
                 changed, self._changed = self._changed, set()
                 for key in changed:
                     self._read(key)
-                    self._put_best(key)
+                    self._plan(key)
                 self._collector.mark_routes_known()
                 self._set_target()
             self._has_target.set()
             await asyncio.sleep(PLANNING_PAUSE_SHARE * (clock.monotonic() - began))
 
     async def _follow_answers(self) -> None:
+        """Wait for Envoy's answer to each target, and report it; after a rejection, isolate the reason."""
         while True:
             await self._has_target.wait()
             self._has_target.clear()
@@ -149,7 +170,7 @@ class RouteApplier:
                     await self._isolate_rejected(str(error))
 
     def _read(self, key: Key) -> None:
-        """Read a Route and its EndpointSlices from the caches."""
+        """Read a Route and its EndpointSlices from the caches: its metric labels and its desired service."""
         route = self._routes.get(*key)
         self._collector.set_labels(
             key,
@@ -160,20 +181,23 @@ class RouteApplier:
             self._desired.pop(key, None)
             return
         slices = {
-            backend["service"]: self._slices.by_index(_SERVICE, f"{key.namespace}/{backend['service']}")
+            backend["service"]: self._slices.by_index(
+                _BY_KUBE_SERVICE, f"{key.namespace}/{backend['service']}"
+            )
             for backend in route["spec"].get("backends") or []
         }
         self._desired[key] = gateway_service(route, slices)
 
-    def _put_best(self, key: Key) -> None:
+    def _plan(self, key: Key) -> None:
         """Plan the desired service of a Route or, if Envoy is known to reject it, the last accepted one."""
         service, rejected = self._desired.get(key), self._rejected.get(key)
-        if rejected is not None and rejected[0] != service:
+        if rejected is not None and rejected.service != service:
             del self._rejected[key]
             rejected = None
         self._put(key, self._accepted.get(key) if rejected is not None else service)
 
     def _put(self, key: Key, service: GatewayService | None) -> None:
+        """Put a Route's service into the table; None ends the Route's probes and reports."""
         self._table.put(key, service)
         self._unreported.pop(key, None)
         if service is None:
@@ -181,27 +205,36 @@ class RouteApplier:
             self._status.forget(key)
 
     def _set_target(self) -> None:
+        """Make the table the target of the xDS server, and report the Routes that it does not serve."""
         changes = self._table.take_changes()
         version = self._server.set_target(self._renderer.render(changes))
         for service in changes.services.values():
             if service is not None:
-                self._unreported[Key(service.namespace, service.route)] = version, service
+                self._unreported[Key(service.namespace, service.route)] = _SentService(version, service)
         for (namespace, name), reason in changes.routes.items():
             if reason:
                 self._probes.follow(Key(namespace, name), None)
                 self._status.refused(Key(namespace, name), reason)
 
     async def _wait_accepted(self) -> None:
+        """Wait until Envoy has acknowledged the whole target, and report each acknowledged service.
+
+        Raises:
+            Rejected: with Envoy's message.
+        """
         await self._server.wait_acknowledged(self._report_acknowledged)
-        self._has_answer = True
+        self._has_acknowledged = True
         self._accepted = dict(self._table.services)
 
     async def _isolate_rejected(self, reason: str) -> None:
-        """Return to the accepted plan and try one change at a time, so that only the rejected one fails."""
+        """Return to the accepted plan and try one change at a time, so that only the rejected ones fail.
+
+        If Envoy rejects even the accepted plan, the changes that were not tried yet wait for a next change.
+        """
         accepted = self._accepted
         tried = self._table.services
         changed = [key for key in {*accepted, *tried} if accepted.get(key) != tried.get(key)]
-        suspects = [Key(*key) for key in sorted(changed, reverse=True)]
+        suspects = [Key(*key) for key in sorted(changed, reverse=True)]  # the first by name is tried first
         log.error("Envoy rejected an update of %d services: %s", len(suspects), reason)
         for key in suspects:
             self._put(key, accepted.get(key))
@@ -212,15 +245,15 @@ class RouteApplier:
             self._put(key, service)
             if rejection := await self._send_target():
                 if service is not None:
-                    self._rejected[key] = (service, rejection)
+                    self._rejected[key] = _RejectedService(service, rejection)
                 self._put(key, accepted.get(key))
                 failure = await self._resend()
-        for key, (_, message) in self._rejected.items():
-            self._report_rejected(key, message)
-        for key in suspects:
+        for key, rejected in self._rejected.items():
+            self._report_rejected(key, rejected.message)
+        for key in suspects:  # those that were not tried, after a failure
             if key in self._desired:
                 self._report_rejected(key, failure)
-        self._changed.update(suspects)  # not tried: the next change of any service tries them
+        self._changed.update(suspects)  # without `_has_changes`: the next change of any Route tries them
 
     async def _send_target(self) -> str:
         """Send the target; return Envoy's message if it rejects a part of it, or else an empty string."""
@@ -232,10 +265,8 @@ class RouteApplier:
         return ""
 
     async def _resend(self) -> str:
-        """Send a target that Envoy had accepted; return Envoy's message if it rejects even this one.
-
-        A rejection may be of an earlier target: a response of each type may have been in flight.
-        """
+        """Send the plan that Envoy had accepted; return Envoy's message if it rejects even this plan."""
+        # Of each type, one response of an earlier target may have been in flight, and be rejected now.
         for _ in TYPE_NAMES:
             if not (rejection := await self._send_target()):
                 return ""
@@ -245,28 +276,30 @@ class RouteApplier:
     def _report_acknowledged(self) -> None:
         """Report the services that Envoy has acknowledged, except those replaced before."""
         acknowledged = self._server.acknowledged_version
-        reached = [key for key, (version, _) in self._unreported.items() if version <= acknowledged]
+        reached = [key for key, sent in self._unreported.items() if sent.version <= acknowledged]
         for key in reached:
-            _, service = self._unreported.pop(key)
-            message = (self._rejected.get(key) or (None, ""))[1]
+            service = self._unreported.pop(key).service
+            rejected = self._rejected.get(key)
+            message = rejected.message if rejected is not None else ""
             self._status.accepted(key, service, message, self._probes.follow(key, service))
 
     def _report_rejected(self, key: Key, reason: str) -> None:
+        """Report why Envoy rejected a Route's service, and the service that Envoy has instead, if any."""
         service = self._accepted.get(key)
         if service is None:
             self._status.refused(key, reason)
         else:
             self._status.accepted(key, service, reason, self._probes.follow(key, service))
 
-    def _route_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
+    def _route_changed(self, before: Object | None, after: Object | None) -> None:
         if before is not None and after is not None and _spec(before) == _spec(after):
-            return  # our own status, most of the time
+            return  # most often, this gateway has written its status
         self._mark_changed(Key.of(after or before or {}))
 
-    def _slice_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
+    def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for item in (before, after):
             if item is not None:
-                for route in self._routes.by_index(_SERVICE, slice_service_key(item)):
+                for route in self._routes.by_index(_BY_KUBE_SERVICE, slice_service_key(item)):
                     self._mark_changed(Key.of(route))
 
     def _mark_changed(self, key: Key) -> None:
@@ -275,7 +308,7 @@ class RouteApplier:
             self._has_changes.set()
 
 
-def _spec(route: dict[str, object]) -> object:
+def _spec(route: Object) -> object:
+    """Return the parts of a Route on which its service depends, for comparison."""
     meta = route["metadata"]
-    assert isinstance(meta, dict)
     return (meta.get("generation"), meta.get("uid"), route.get("spec"))

@@ -24,7 +24,7 @@ LEASE_RETRY_SECONDS = 1.0
 LEASE_REMOVAL_SECONDS = 2.0
 """Longest wait for the removal of the Lease, which would expire soon anyway."""
 
-_NONE_PROBED: Mapping[str, str] = MappingProxyType({})
+_NO_RESULTS: Mapping[str, str] = MappingProxyType({})
 
 
 class RouteStatusWriter:
@@ -42,7 +42,7 @@ class RouteStatusWriter:
 
         Args:
             kube: the API.
-            routes: their cache.
+            routes: the cache of all Routes.
             recorder: of Events.
             settings: the name and the address of this gateway, and the Lease.
             pages: returns the annotations of the Lease that name metrics pages.
@@ -60,20 +60,21 @@ class RouteStatusWriter:
         own = addresses.authority(settings.gateway.host, settings.gateway.port)
         self._address = settings.gateway.address or own
         self._entries: dict[Key, dict[str, Any]] = {}
+        """The entry that each Route's `status.gateways` should have."""
         self._problem = ""
         self._renew = asyncio.Event()
         self._writer = Reconciler("route status", self._write, settings.controllers)
         routes.on_change(self._route_changed)
 
     def accepted(
-        self, key: Key, service: GatewayService, message: str, probed: Mapping[str, str] = _NONE_PROBED
+        self, key: Key, service: GatewayService, message: str, probed: Mapping[str, str] = _NO_RESULTS
     ) -> None:
-        """Envoy serves this service.
+        """Report that Envoy serves a service.
 
         Args:
-            key: its Route.
-            service: the service.
-            message: why a newer one was rejected; empty if none was.
+            key: the Route.
+            service: the service that Envoy has acknowledged.
+            message: why Envoy rejected a newer service of the Route; empty if it rejected none.
             probed: results of probes, by backend: the failure, empty for a success.
         """
         self._put(
@@ -90,12 +91,12 @@ class RouteStatusWriter:
         )
 
     def probed(self, key: Key, results: Mapping[str, str]) -> None:
-        """Candidates of a Route that Envoy serves were probed."""
+        """Report results of probes of a Route that Envoy serves; as in `accepted`."""
         if key in self._entries:
             self._put(key, {**self._entries[key], **_probes(results)}, delay=self._gather_seconds)
 
     def refused(self, key: Key, reason: str) -> None:
-        """Envoy serves nothing of this Route."""
+        """Report that Envoy serves nothing of a Route, and why."""
         self._put(
             key,
             {
@@ -136,10 +137,10 @@ class RouteStatusWriter:
         await withdraw(self._kube, kinds.ROUTE, keys, self._manager)
 
     def _delay(self, service: GatewayService, probed: Mapping[str, str]) -> float:
-        """Return how long its entry may wait for results of probes, which change it again."""
-        if any(c.has_replica and c.backend not in probed for c in service.candidates):
+        """Return the seconds for which the entry may wait, as results of probes will change it again."""
+        if any(candidate.has_replica and candidate.backend not in probed for candidate in service.candidates):
             return self._gather_seconds
-        # Nothing follows from an acceptance alone: a candidate's first replica is still to come.
+        # Nothing follows from this acceptance alone: the first replica of the service is still to come.
         is_starting = service.unavailable == NOTHING_PROVEN and not probed and bool(service.candidates)
         return self._settle_seconds if is_starting else 0.0
 
@@ -154,18 +155,21 @@ class RouteStatusWriter:
             self._writer.add(key)
 
     def _route_changed(self, before: Object | None, after: Object | None) -> None:
-        """Write an entry again that another writer has changed; changes to this entry are own writes.
-
-        A new Route that replaces another so fast that the gateway sees no difference has no entry yet.
-        """
+        """Write the entry again if another writer has changed it, or if the Route was created again."""
         if after is None:
             return
         entry = self._entries.get(Key.of(after))
+        if entry is None:
+            return
+        # A Route that was deleted and created again may have an equal service, which is not reported again.
         is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]
-        if entry is not None and (is_new or self._stored(before or {}) == entry != self._stored(after)):
+        # A change to the entry is this gateway's own write.
+        was_overwritten = self._stored(before or {}) == entry and self._stored(after) != entry
+        if is_new or was_overwritten:
             self._writer.add(Key.of(after))
 
     async def _write(self, key: Key) -> Result | None:
+        """Write the entry of a Route if the stored one differs, and an Event if the message is new."""
         entry, route = self._entries.get(key), self._routes.get(*key)
         if entry is None or route is None:
             self._entries.pop(key, None)
@@ -187,6 +191,7 @@ class RouteStatusWriter:
         return next((item for item in entries if item["name"] == self._name), {})
 
     async def _renew_lease(self) -> None:
+        """Write the Lease at each interval, and at once when the problem changes."""
         while True:
             self._renew.clear()
             problem = {NOT_SERVING_ANNOTATION: self._problem} if self._problem else {}
@@ -214,5 +219,6 @@ class RouteStatusWriter:
 
 
 def _probes(results: Mapping[str, str]) -> dict[str, Any]:
+    """Return the field `probes` of an entry; no field without results."""
     probes = [{"backend": backend, "message": failure} for backend, failure in sorted(results.items())]
     return {"probes": probes} if probes else {}

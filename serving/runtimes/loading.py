@@ -1,5 +1,5 @@
-"""Verifies the files of a mounted model image before they are loaded: no code runs that the digest does not
-cover.
+"""Verifies the files of a mounted model image before they are loaded, so that only code runs that the digest
+covers.
 
 `$SLIPWAY_MODEL_FILES_DIGEST` is the hash of `files.json` (beside the model directory), which lists the digest
 of every file. A file is opened once, and the same descriptor is hashed and loaded: replacing the file between
@@ -87,7 +87,9 @@ class VerifiedModel:
 
     program: OpenFile
     model_weights: Mapping[str, OpenFile]
+    """By name; only those that the image has."""
     output: output_manifest.OutputManifest
+    """`slipway.json`, with the model's declared inputs; empty where the image has none."""
 
     def close(self) -> None:
         """Close all files."""
@@ -134,7 +136,7 @@ def verify(directory: Path, files_digest: str, model_files: ModelFiles, *, is_se
                 loaded[path] = file
             else:
                 file.close()
-        opened.pop_all()
+        opened.pop_all()  # after success the files to load stay open; `VerifiedModel.close` closes them
     return VerifiedModel(loaded.pop(programs[0]), loaded, output)
 
 

@@ -71,8 +71,9 @@ class Options:
     version: str
     directory: Path
     digest: str
-    """Of the image."""
+    """Of the image's manifest."""
     files_digest: str
+    """Of `files.json`, the list of the image's files."""
     is_sealed: bool
     """Whether the node has just checked the seal of the image."""
     host: str
@@ -96,7 +97,7 @@ class Framework(Generic[Loaded]):
 
 @dataclass(frozen=True)
 class Runtime(Generic[Loaded]):
-    """A framework before it is imported."""
+    """A runtime, which imports its framework only when `framework` is called."""
 
     platform: str
     """The framework's name in the metadata of the model."""
@@ -142,7 +143,7 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         digest,
         files_digest,
         is_sealed=environment.get(names.MODEL_SEALED_ENV) == digest,
-        host=environment.get("HOST") or _all_of_the_pod(environment),
+        host=environment.get("HOST") or _default_host(environment),
         port=int(port),
         listeners=int(passed),
         batch_size=int(batch_size) if batch_size else None,
@@ -150,8 +151,11 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
     )
 
 
-def _all_of_the_pod(environment: Mapping[str, str]) -> str:
-    """Return the addresses on which the gateways reach a Pod of a cluster; elsewhere loopback."""
+def _default_host(environment: Mapping[str, str]) -> str:
+    """Return loopback; in a Pod of a cluster the wildcard address, so that the gateways reach it.
+
+    The wildcard is of IPv6 where the API's address is.
+    """
     api = environment.get("KUBERNETES_SERVICE_HOST")
     if not api:
         return "127.0.0.1"
@@ -191,13 +195,13 @@ def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) ->
         options.directory, options.files_digest, runtime.files, is_sealed=options.is_sealed
     )
     stopwatch.end("verify")
-    forked = "numpy" in sys.modules
+    is_forked = "numpy" in sys.modules  # a new process has not imported it yet
     threads.limit_threads()
     # After the files are verified and threads are limited, as this imports NumPy and the framework.
     for name in PRELOAD:
         importlib.import_module(name)
     framework = runtime.framework()
-    if forked:
+    if is_forked:
         threads.raise_threads(os.environ)
         _reseed()
     stopwatch.end("import")
@@ -230,7 +234,7 @@ def _serve(
 def tensor_application(
     model: Model, served: ServedModel, options: Options, settings: RuntimeSettings
 ) -> Iterator[Application]:
-    """Serve tensors, by the Open Inference Protocol."""
+    """Yield the server of a model of tensors, by the Open Inference Protocol; stop its threads at the end."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
 
     from serving.runtimes import request_memory  # noqa: PLC0415 as above

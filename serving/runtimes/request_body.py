@@ -1,4 +1,4 @@
-"""The parts of a request's body, as an ASGI server passes them. Its readers bound the body."""
+"""The parts of a request's body, as an ASGI server passes them. The callers bound the size of the body."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from serving import errors
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+"""`receive` of ASGI: returns the connection's next message."""
 
 
 def part(message: Mapping[str, Any]) -> tuple[bytes, bool]:

@@ -1,9 +1,11 @@
 """Runs uvicorn, and stops it without failing a request.
 
 On SIGTERM readiness fails, and every further response closes its connection. After `linger_seconds` the
-server waits until clients have closed their idle connections: a request that arrives as the server closes one
-may have begun, and a gateway must not repeat it. Then the listener closes, requests in flight finish, and the
-process exits with 0.
+server waits, for `idle_seconds` at most, until clients have closed their idle connections. Then the
+listener closes, requests in flight finish, and the process exits with 0.
+
+Clients must close first: if the server closed a connection just as a request arrives, the request may have
+begun, and a gateway must not repeat it.
 """
 
 import asyncio
@@ -20,6 +22,9 @@ from serving.runtimes.served_model import ServedModel
 from serving.settings import RuntimeSettings
 from serving.system.network.asgi_server import AsgiServer
 
+_KEEP_ALIVE_SECONDS = 3600
+"""Idle time after which the server closes a connection: long, so that gateways close theirs first
+(`gateway.upstream_idle_seconds`), for the reason above."""
 _POLL_SECONDS = 0.02
 """Between checks for open connections while the process stops."""
 
@@ -58,7 +63,7 @@ async def serve(
         date_header=False,
         proxy_headers=False,
         backlog=settings.backlog,
-        timeout_keep_alive=3600,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=round(settings.grace_seconds),
     )
     server = AsgiServer(config)
@@ -78,6 +83,7 @@ async def _stop_when(
     served: ServedModel,
     settings: RuntimeSettings,
 ) -> None:
+    """Wait for `stop`, then drain the application and stop the server."""
     await stop.wait()
     _log.info("stopping: %d requests in flight", served.in_flight)
     app.drain()

@@ -17,7 +17,10 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUME
 
 
 def limit_threads(root: Path = cgroups.ROOT, self_cgroup: Path = cgroups.SELF) -> int:
-    """Set the variables that are not set; return the number of threads."""
+    """Set the variables that are not set; return the number of threads.
+
+    The number is the CPU limit in whole cores, rounded down, and at least 1.
+    """
     count = max(1, int(cgroups.cpu_limit(root, self_cgroup) or 1))
     for name in VARIABLES:
         os.environ.setdefault(name, str(count))
@@ -25,9 +28,10 @@ def limit_threads(root: Path = cgroups.ROOT, self_cgroup: Path = cgroups.SELF) -
 
 
 def raise_threads(environment: Mapping[str, str]) -> None:
-    """Apply the limit of the environment to loaded libraries.
+    """Raise the limits of libraries that the parent of a fork loaded to those of the environment.
 
-    After a fork they have the limit of the parent, one thread, which they read when they were loaded.
+    The libraries have the limit of the parent's environment, one thread, which they read when they were
+    loaded.
     """
     openmp, blas = (_count(environment, name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
     _limit_loaded({"openmp": openmp, "blas": blas})
@@ -36,23 +40,28 @@ def raise_threads(environment: Mapping[str, str]) -> None:
 
 
 def raise_openmp(environment: Mapping[str, str]) -> None:
-    """Apply the limit to a new thread: OpenMP has one per thread, which begins with the limit at loading."""
+    """Raise OpenMP's limit of the calling thread to that of the environment; called first in a new thread.
+
+    OpenMP has a limit for each thread. A new thread begins with the limit that OpenMP read when loaded.
+    """
     _limit_loaded({"openmp": _count(environment, "OMP_NUM_THREADS")})
 
 
 @functools.cache
 def loaded() -> Any:
-    """Find the numeric libraries of this process; called before forks, as it takes 10 ms."""
+    """Return the controller of the loaded numeric libraries; called before forks, as it takes 10 ms once."""
     import threadpoolctl  # noqa: PLC0415 a runtime's module imports little
 
     return threadpoolctl.ThreadpoolController()
 
 
 def _limit_loaded(limits: Mapping[str, int]) -> None:
+    """Apply limits, by kind of library; limits of 1 need no call, as libraries are then loaded with them."""
     if set(limits.values()) != {1}:
         loaded().limit(limits=dict(limits))
 
 
 def _count(environment: Mapping[str, str], name: str) -> int:
+    """Return the number of threads that a variable has; 1 where it has none."""
     value = environment.get(name, "")
     return int(value) if value.isdigit() and int(value) else 1

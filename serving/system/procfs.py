@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 STATE = 0
-"""Index in `stat`; proc(5) has it as field 3."""
+"""Index in the result of `stat`, as of the constants below; proc(5) has it as field 3."""
 PARENT = 1
 SESSION = 3
 """The id of the process that has made its session."""
@@ -47,7 +47,7 @@ def _fields(path: str) -> list[str] | None:
 
 
 def start_time(pid: int) -> int:
-    """Return the process's start in clock ticks since boot, 0 if it is gone; a zombie is not."""
+    """Return a process's start in clock ticks since boot, also of a zombie; 0 if there is no process."""
     fields = stat(pid)
     return 0 if fields is None else int(fields[START_TIME])
 
@@ -69,8 +69,8 @@ def processes() -> list[int]:
 def computing_threads(pid: int) -> dict[int, int]:
     """Return the threads of a process that run or wait for a processor, and the system calls of each so far.
 
-    A thread that waits for anything else is left out; all are if the process has ended. System calls are
-    those for input and output; 0 if the kernel does not count them.
+    The result has the system calls for input and output by thread id; 0 if the kernel does not count them. It
+    is empty if the process has ended.
     """
     threads = {}
     try:

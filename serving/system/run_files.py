@@ -22,7 +22,7 @@ _latest: dict[Path, object] = {}
 
 
 def ensure(path: Path, content: bytes, *, mode: int | None = None, synced: bool = False) -> None:
-    """Replace a file atomically; a file that cannot be replaced may stay where it has this content already.
+    """Replace a file atomically; a replacement that fails is no error if the file has this content already.
 
     `mode` and `synced` are as for `atomic_file.replace`. The directory is created where it is missing.
 

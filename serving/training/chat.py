@@ -1,6 +1,6 @@
 """Trains a small language model on the conversations of `harbour_text`, in about three minutes on two cores.
 
-On a GPU with SLIPWAY_DEVICE=cuda.
+With SLIPWAY_DEVICE=cuda it trains on a GPU.
 
     python -m serving.training.chat [--layers N] [--width N] [--steps N] [--seed N]
 
@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import pre_tokenizers, trainers
@@ -34,22 +34,36 @@ from serving.training.output import output_directory, write_manifest
 _log = logging.getLogger("train_chat")
 
 VOCABULARY = 768
+"""Tokens that the tokenizer has at most."""
 CONTEXT = 512
-"""Tokens of a conversation; the longest has some 120."""
+"""Most tokens of a conversation; the longest has some 120."""
 _LEARNING_RATE = 0.003
+"""The greatest one: it rises for `_WARM_UP_STEPS`, and falls along a cosine to `_LAST_SHARE` of it."""
 _WARM_UP_STEPS = 20
+_LAST_SHARE = 0.05
 _QUESTIONS, _STORIES = 48, 12
-"""In a batch of one kind: about as many tokens, and little padding."""
+"""Conversations of a batch, which has questions or stories alone: both have about as many tokens, and little
+padding."""
 _STORY_STEPS = 4
 """Every fourth batch is of stories."""
-_EXAMINED_STORIES = 50
+_HELD_OUT_STORIES = 50
+_SPARE_TOKENS = 4
+"""Tokens that an examined answer may have beyond the right one, so that a longer answer counts as wrong."""
 _REPORT_SECONDS = 10.0
 """Between two lines of progress."""
 _IGNORED = -100
-"""Label of tokens that do not count, as Transformers has it."""
+"""Label of tokens that do not count in the loss, as Transformers has it."""
 
 
-def tokenizer() -> Any:
+class EncodedConversation(NamedTuple):
+    """The tokens of a conversation."""
+
+    tokens: list[int]
+    answer_start: int
+    """Index of the first token of the answer."""
+
+
+def train_tokenizer() -> Any:
     """Return a byte-level tokenizer of the conversations, with a chat template."""
     whole = llama.byte_level()
     whole.model = BPE()
@@ -71,18 +85,20 @@ def tokenizer() -> Any:
     return llama.for_chats(whole)
 
 
-def encoded(tokens: Any, conversation: Conversation) -> tuple[list[int], int]:
-    """Return the tokens of a conversation, and the number of those before the answer."""
+def encoded(tokenizer: Any, conversation: Conversation) -> EncodedConversation:
+    """Return the tokens of a conversation, up to the end-of-text token behind its answer."""
     *before, _ = conversation.messages()
-    prompt = tokens.apply_chat_template(before, tokenize=False, add_generation_prompt=True)
-    inner = tokens.backend_tokenizer
+    prompt = tokenizer.apply_chat_template(before, tokenize=False, add_generation_prompt=True)
+    inner = tokenizer.backend_tokenizer
     head = inner.encode(prompt, add_special_tokens=False).ids
     tail = inner.encode(conversation.answer + llama.END, add_special_tokens=False).ids
-    return [*head, *tail], len(head)
+    return EncodedConversation([*head, *tail], len(head))
 
 
-def batch(conversations: Sequence[tuple[list[int], int]], place: torch.device) -> dict[str, torch.Tensor]:
-    """Return inputs and labels on a device, padded; only answers count."""
+def batch(
+    conversations: Sequence[EncodedConversation], target_device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Return the model's arguments for a batch, each [conversations, longest]; only answers have labels."""
     longest = max(len(tokens) for tokens, _ in conversations)
     inputs = torch.zeros((len(conversations), longest), dtype=torch.long)
     labels = torch.full_like(inputs, _IGNORED)
@@ -92,7 +108,7 @@ def batch(conversations: Sequence[tuple[list[int], int]], place: torch.device) -
         labels[row, start : len(tokens)] = torch.tensor(tokens[start:])
         mask[row, : len(tokens)] = 1
     whole = {"input_ids": inputs, "labels": labels, "attention_mask": mask}
-    return {name: rows.to(place) for name, rows in whole.items()}
+    return {name: rows.to(target_device) for name, rows in whole.items()}
 
 
 def batches(trained: Sequence[Conversation], seed: int) -> Iterator[list[Conversation]]:
@@ -107,21 +123,30 @@ def batches(trained: Sequence[Conversation], seed: int) -> Iterator[list[Convers
 
 
 def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dict[str, float]]:
-    """Train; return the model, the tokenizer and the metrics."""
+    """Train; return the model, the tokenizer and the metrics.
+
+    Args:
+        layers: of the model.
+        width: of its hidden states.
+        steps: number of batches.
+        seed: of the first weights and of the batches.
+    """
     torch.manual_seed(seed)
-    tokens = tokenizer()
-    config = llama.config(tokens, width=width, layers=layers, context=CONTEXT, tie_word_embeddings=True)
+    tokenizer = train_tokenizer()
+    config = llama.config(tokenizer, width=width, layers=layers, context=CONTEXT, tie_word_embeddings=True)
     model = LlamaForCausalLM(config).to(device.usable())
     _log.info("%.1f million parameters", sum(weight.numel() for weight in model.parameters()) / 1e6)
-    trained, examined = harbour_text.held_out()
+    trained, held_out = harbour_text.split()
     stream = batches(trained, seed)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
     reported = time.monotonic()
-    for step, texts in enumerate(itertools.islice(stream, steps)):
-        decay = 0.05 + 0.95 * (1 + math.cos(math.pi * step / steps)) / 2
+    for step, conversations in enumerate(itertools.islice(stream, steps)):
+        cosine = (1 + math.cos(math.pi * step / steps)) / 2  # from 1 to 0
+        decay = _LAST_SHARE + (1 - _LAST_SHARE) * cosine
+        warm_up = min(1.0, (step + 1) / _WARM_UP_STEPS)
         for group in optimizer.param_groups:
-            group["lr"] = _LEARNING_RATE * min(1.0, (step + 1) / _WARM_UP_STEPS) * decay
-        loss = model(**batch([encoded(tokens, text) for text in texts], model.device)).loss
+            group["lr"] = _LEARNING_RATE * warm_up * decay
+        loss = model(**batch([encoded(tokenizer, one) for one in conversations], model.device)).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -130,37 +155,48 @@ def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dic
             reported = time.monotonic()
             _log.info("step %d of %d, loss %.3f", step, steps, loss.item())
     model.eval()
-    return model, tokens, examine(model, tokens, examined)
+    return model, tokenizer, examine(model, tokenizer, held_out)
 
 
-def examine(model: Any, tokens: Any, examined: Sequence[Conversation]) -> dict[str, float]:
-    """Return perplexity and exact answers of held-out conversations."""
-    stories = list(itertools.islice(harbour_text.stories("examined"), _EXAMINED_STORIES))
-    losses, weights = [], []
-    for start in range(0, len(examined) + len(stories), _QUESTIONS):
-        part = [*examined, *stories][start : start + _QUESTIONS]
-        rows = batch([encoded(tokens, one) for one in part], model.device)
+def examine(model: Any, tokenizer: Any, questions: Sequence[Conversation]) -> dict[str, float]:
+    """Return the perplexity of held-out questions and stories, and the share of questions answered exactly.
+
+    Args:
+        model: the trained model.
+        tokenizer: of the model.
+        questions: the held-out ones.
+    """
+    stories = list(itertools.islice(harbour_text.stories("examined"), _HELD_OUT_STORIES))
+    held_out = [*questions, *stories]
+    losses, answer_tokens = [], []  # of each batch: the mean loss of a token, and the tokens of its answers
+    for start in range(0, len(held_out), _QUESTIONS):
+        part = held_out[start : start + _QUESTIONS]
+        rows = batch([encoded(tokenizer, one) for one in part], model.device)
         with torch.inference_mode():
             losses.append(float(model(**rows).loss))
-        weights.append(int((rows["labels"] != _IGNORED).sum()))
-    mean = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)
-    exact = sum(_answer(model, tokens, one) == one.answer for one in examined)
-    return {"perplexity": math.exp(mean), "exactAnswers": exact / len(examined)}
+        answer_tokens.append(int((rows["labels"] != _IGNORED).sum()))
+    total = sum(loss * count for loss, count in zip(losses, answer_tokens, strict=True))
+    exact = sum(_answer(model, tokenizer, one) == one.answer for one in questions)
+    return {"perplexity": math.exp(total / sum(answer_tokens)), "exactAnswers": exact / len(questions)}
 
 
-def _answer(model: Any, tokens: Any, conversation: Conversation) -> str:
-    whole, start = encoded(tokens, conversation)
-    prompt = torch.tensor([whole[:start]], device=model.device)
+def _answer(model: Any, tokenizer: Any, conversation: Conversation) -> str:
+    """Return the model's answer to the question of a conversation."""
+    tokens, answer_start = encoded(tokenizer, conversation)
+    prompt = torch.tensor([tokens[:answer_start]], device=model.device)
     generated = model.generate(
-        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=len(whole) - start + 4, do_sample=False
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=len(tokens) - answer_start + _SPARE_TOKENS,
+        do_sample=False,
     )
-    return str(tokens.decode(generated[0, start:], skip_special_tokens=True))
+    return str(tokenizer.decode(generated[0, answer_start:], skip_special_tokens=True))
 
 
-def write(model: Any, tokens: Any, metrics: dict[str, float], output: Path) -> None:
+def write(model: Any, tokenizer: Any, metrics: dict[str, float], output: Path) -> None:
     """Write the checkpoint, and `slipway.json` last."""
     model.save_pretrained(output)
-    tokens.save_pretrained(output)
+    tokenizer.save_pretrained(output)
     for file in output.iterdir():
         file.chmod(0o644)
     write_manifest("transformers", metrics, output, source=Path(__file__))
@@ -177,9 +213,9 @@ def main() -> int:
     if options.width % 64 or options.width <= 0:
         parser.error(f"--width: must be a multiple of 64, got {options.width}")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    model, tokens, metrics = train(options.layers, options.width, options.steps, options.seed)
+    model, tokenizer, metrics = train(options.layers, options.width, options.steps, options.seed)
     output = output_directory()
-    write(model, tokens, metrics, output)
+    write(model, tokenizer, metrics, output)
     _log.info(
         "perplexity %.3f, %.0f %% of questions answered", metrics["perplexity"], 100 * metrics["exactAnswers"]
     )

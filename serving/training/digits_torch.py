@@ -3,7 +3,7 @@
     python -m serving.training.digits_torch [--hidden N] [--epochs N] [--seed N]
 
 Writes `weights.pt`, `model.pt2` and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`. The weights take about
-4 N² bytes, so that models of any size can be made: N = 5000 gives 100 MB.
+4 N² bytes (N of `--hidden`), so that models of any size can be made: N = 5000 gives 100 MB.
 """
 
 import argparse
@@ -24,6 +24,7 @@ _log = logging.getLogger("train_digits_torch")
 _BRIGHTEST = 16.0
 """Largest value of a pixel in the data set."""
 _LEARNING_RATE = 0.003
+_BATCH_IMAGES = 128
 _MAX_BATCH = 1 << 20
 """Most rows of a request; the limit of a request's body is far below."""
 
@@ -48,14 +49,14 @@ class Classifier(nn.Module):  # type: ignore[misc] # PyTorch has no types here
 
 
 def train(hidden: int, epochs: int, seed: int) -> tuple[Classifier, dict[str, float]]:
-    """Fit a network; return it with its metrics on the held-out images."""
+    """Fit a network with hidden layers of this width; return it with its metrics on the held-out images."""
     torch.manual_seed(seed)
     train_x, test_x, train_y, test_y = split()
     model = Classifier(hidden)
     optimizer = torch.optim.Adam(model.parameters(), lr=_LEARNING_RATE)
     images, labels = torch.from_numpy(train_x), torch.from_numpy(train_y)
     for _ in range(epochs):
-        for batch in torch.randperm(len(labels)).split(128):
+        for batch in torch.randperm(len(labels)).split(_BATCH_IMAGES):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model.logits(images[batch]), labels[batch]).backward()
             optimizer.step()
@@ -75,6 +76,7 @@ def write(model: Classifier, metrics: dict[str, float], output: Path) -> None:
     """Write the model, then its manifest, each file atomically."""
     output.mkdir(parents=True, exist_ok=True)
     batch = torch.export.Dim("batch", min=1, max=_MAX_BATCH)
+    # Two images, as the export takes a size of 1 for constant.
     example = torch.zeros(2, 64, dtype=torch.float64)
     program = torch.export.export(model, (example,), dynamic_shapes={"input": {0: batch}})
     files.save(program, output)

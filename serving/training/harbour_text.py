@@ -49,7 +49,7 @@ _ENDS = (
 
 @dataclass(frozen=True)
 class Ship:
-    """A ship and its facts."""
+    """A ship and its facts, each of which `_QUESTIONS` asks for by the name of its field."""
 
     name: str
     cargo: str
@@ -75,6 +75,7 @@ def fleet() -> tuple[Ship, ...]:
     )
 
 
+# By field of `Ship`: the forms of the question, and the answer; {0} is the ship's name, {1} the fact.
 _QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "cargo": (
         ("What does the {0} carry?", "What is the cargo of the {0}?", "Tell me what the {0} has on board.",
@@ -111,7 +112,7 @@ _REQUESTS = (
 
 @dataclass(frozen=True)
 class Conversation:
-    """A question and its answer."""
+    """A question, or a request for a story, and its answer."""
 
     question: str
     answer: str
@@ -134,20 +135,23 @@ def questions() -> list[Conversation]:
     ]
 
 
-def held_out() -> tuple[list[Conversation], list[Conversation]]:
-    """Return the questions to train on and those to examine with; both ask for every fact, in other words."""
+def split() -> tuple[list[Conversation], list[Conversation]]:
+    """Return the questions to train on, and the held-out questions to examine a trained model with.
+
+    One form of the question for each fact is held out; the other forms are trained on.
+    """
     every = questions()
     random.Random("held out").shuffle(every)  # noqa: S311 as above
-    examined: list[Conversation] = []
+    held_out: list[Conversation] = []
     trained: list[Conversation] = []
-    answers: set[str] = set()
+    answers: set[str] = set()  # each fact has its own answer
     for conversation in every:
         if conversation.answer in answers:
             trained.append(conversation)
         else:
             answers.add(conversation.answer)
-            examined.append(conversation)
-    return trained, examined
+            held_out.append(conversation)
+    return trained, held_out
 
 
 def story(draw: random.Random, ship: Ship) -> Conversation:

@@ -61,7 +61,7 @@ async def test_jobs_of_every_kind_are_handed_off_once_when_the_kinds_appear_afte
             assert HANDED_OFF_ANNOTATION not in bad["metadata"]["annotations"]
             good = await until_held(kube, served(row), namespace, f"good-{number}", held=False)
             version = good["metadata"]["annotations"][HANDED_OFF_ANNOTATION]
-            expected.add((version, row.of.group, row.of.kind, good["metadata"]["uid"]))
+            expected.add((version, row.api_kind.group, row.api_kind.kind, good["metadata"]["uid"]))
         made = set()
         for version in (await kube.list(kinds.MODEL_VERSION, namespace)).items:
             source = version["spec"]["source"]["job"]
@@ -177,8 +177,8 @@ async def test_definition_with_a_held_job_ends_when_it_is_deleted(kube: Kube, na
     async with defined(kube, RAY_JOB):
         await create(kube, RAY_JOB, namespace, "train")
         await until_held(kube, served(RAY_JOB), namespace, "train", held=True)
-        await kube.delete(CRD, None, str(RAY_JOB.of))
-        await eventually(lambda: gone(kube, CRD, None, str(RAY_JOB.of)), SECONDS)
+        await kube.delete(CRD, None, str(RAY_JOB.api_kind))
+        await eventually(lambda: gone(kube, CRD, None, str(RAY_JOB.api_kind)), SECONDS)
 
 
 @pytest.mark.usefixtures("controllers")

@@ -213,7 +213,7 @@ class FakeKube(Kube):
         async with self._write(f"update {kind.plural}/{obj['metadata']['name']}"):
             id_ = _id(kind, obj)
             old = self._existing(kind, id_)
-            if object_meta.must_say_version(kind) and not obj["metadata"].get("resourceVersion"):
+            if object_meta.requires_version(kind) and not obj["metadata"].get("resourceVersion"):
                 cause = status_errors.invalid(
                     "metadata.resourceVersion", 0, "must be specified for an update"
                 )

@@ -12,7 +12,7 @@ from serving.resources.job_kind import Sign
 from tests.fakes.kube import FakeKube
 
 NS = "default"
-_ROWS = {str(row.of): row for row in job_kinds.shipped()}
+_ROWS = {str(row.api_kind): row for row in job_kinds.shipped()}
 PYTORCH_JOB = _ROWS["pytorchjobs.kubeflow.org"]
 RAY_JOB = _ROWS["rayjobs.ray.io"]
 JOB_SET = _ROWS["jobsets.jobset.x-k8s.io"]
@@ -23,7 +23,7 @@ SUCCEEDED = {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"}
 
 def served(row: JobKind) -> kinds.Kind:
     """Return the kind in the version that an API has of it."""
-    return row.of.at(row.of.versions[0])
+    return row.api_kind.at(row.api_kind.versions[0])
 
 
 def definition(row: JobKind) -> Object:
@@ -34,23 +34,27 @@ def definition(row: JobKind) -> Object:
         {
             "name": version,
             "served": True,
-            "storage": version == row.of.versions[0],
+            "storage": version == row.api_kind.versions[0],
             "subresources": {"status": {}},
             "schema": {"openAPIV3Schema": schema},
         }
-        for version in row.of.versions
+        for version in row.api_kind.versions
     ]
-    names_of_kind = {"kind": row.of.kind, "plural": row.of.plural, "singular": row.of.kind.lower()}
+    names_of_kind = {
+        "kind": row.api_kind.kind,
+        "plural": row.api_kind.plural,
+        "singular": row.api_kind.kind.lower(),
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
-            "name": str(row.of),
+            "name": str(row.api_kind),
             # The API refuses groups of Kubernetes' own projects without it.
             "annotations": {"api-approved.kubernetes.io": "unapproved, experimental-only"},
         },
         "spec": {
-            "group": row.of.group,
+            "group": row.api_kind.group,
             "scope": "Namespaced",
             "names": names_of_kind,
             "versions": versions,

@@ -303,7 +303,7 @@ def test_an_account_has_the_rights_for_the_requests_of_its_components(account: s
 
 
 def test_the_controllers_may_hold_jobs_of_every_shipped_kind_and_of_no_other() -> None:
-    shipped = {(row.of.group, row.of.plural) for row in job_kinds.shipped()}
+    shipped = {(row.api_kind.group, row.api_kind.plural) for row in job_kinds.shipped()}
     groups = {group for group, _ in shipped}
     given = {right for right in rules("slipway-controllers") if right[0] in groups}
     captures = {("batch", "jobs", verb) for verb in ("create", "delete")}

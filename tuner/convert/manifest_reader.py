@@ -8,9 +8,12 @@ from typing import Any
 from serving.errors import UserError
 from serving.objects import Object
 
-_SHOWN = 60
-_DEEPEST = 50
-_BITS = 64
+_SHOWN_CHARACTERS = 60
+"""Characters of a value that a message shows."""
+_MOST_LEVELS = 50
+"""Greatest depth of a value."""
+_INTEGER_BITS = 64
+"""Bits of a JSON integer, of which one is the sign."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,9 @@ def integer(value: Any, path: str) -> int | None:
 
 
 def plain(value: Any, path: str, depth: int = 0) -> Any:
-    """Return a value unchanged. Raises UserError if JSON has no such value, or it is nested too deeply."""
-    if depth > _DEEPEST:  # with YAML's aliases, a value can contain itself
-        raise UserError(f"{path}: is nested deeper than {_DEEPEST} levels")
+    """Return a copy of a value that JSON can have. Raises UserError for others, and if nested too deeply."""
+    if depth > _MOST_LEVELS:  # with YAML's aliases, a value can contain itself
+        raise UserError(f"{path}: is nested deeper than {_MOST_LEVELS} levels")
     if isinstance(value, dict):
         return {key: plain(item, f"{path}.{key}", depth + 1) for key, item in mapping(value, path).items()}
     if isinstance(value, list):
@@ -102,8 +105,8 @@ def plain(value: Any, path: str, depth: int = 0) -> Any:
 
 
 def _is_huge(value: Any) -> bool:
-    """Whether an integer is too large for JSON readers, and for Python to print."""
-    return isinstance(value, int) and value.bit_length() >= _BITS
+    """Whether an integer is too large for JSON readers, and perhaps for Python to print."""
+    return isinstance(value, int) and value.bit_length() >= _INTEGER_BITS
 
 
 def shown(value: Any) -> str:
@@ -112,4 +115,4 @@ def shown(value: Any) -> str:
         words = "a number of more than 64 bits" if _is_huge(value) else repr(value)
     except ValueError:  # Python prints no integer of more than 4,300 digits, wherever it is nested
         words = f"a {type(value).__name__} with a number of more than 64 bits"
-    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}..."
+    return words if len(words) <= _SHOWN_CHARACTERS else f"{words[:_SHOWN_CHARACTERS]}..."

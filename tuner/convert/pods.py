@@ -8,20 +8,20 @@ from serving.planning.inference.revision import CONTAINER
 from serving.resources import names
 from tuner.convert.manifest_reader import Notes, items, mapping, plain, text
 
-_NAMED = "is left out: Slipway names and labels the objects of a trial"
-_VOLUMES = (
+_NAMES_ADVICE = "is left out: Slipway names and labels the objects of a trial"
+_VOLUMES_ADVICE = (
     f"is left out: the files of the ModelVersion are mounted at {names.MODEL_MOUNT}; import them with"
     " `slipway model import`"
 )
-_POD: dict[str, str] = {
-    "volumes": _VOLUMES,
+_ADVICE_BY_FIELD: dict[str, str] = {
+    "volumes": _VOLUMES_ADVICE,
     "initContainers": "is left out: the Job that makes the ModelVersion prepares the model",
     "imagePullSecrets": "is left out: add it to the namespace's default service account",
     "serviceAccountName": "is left out: replicas use the namespace's default service account",
     "nodeSelector": "is left out: Pods of Slipway select no nodes; set a default selector in the namespace",
     "restartPolicy": "is left out: the Pods of a Deployment are always restarted",
 }
-_NO_FIELD = "is left out: a predictor's template has containers and annotations only"
+_FIELD_ADVICE = "is left out: a predictor's template has containers and annotations only"
 
 
 def template(value: Any, path: str, notes: Notes) -> Object:
@@ -31,13 +31,13 @@ def template(value: Any, path: str, notes: Notes) -> Object:
         UserError: with the field; also without a container.
     """
     outer = mapping(value, path)
-    notes.add_unknown(outer, path, ("template",), _NAMED)
+    notes.add_unknown(outer, path, ("template",), _NAMES_ADVICE)
     inner = mapping(outer.get("template"), f"{path}.template")
     notes.add_unknown(
         inner, f"{path}.template", ("metadata", "spec"), "Kubernetes has no such field; it is left out"
     )
     metadata = mapping(inner.get("metadata"), f"{path}.template.metadata")
-    notes.add_unknown(metadata, f"{path}.template.metadata", ("annotations",), _NAMED)
+    notes.add_unknown(metadata, f"{path}.template.metadata", ("annotations",), _NAMES_ADVICE)
     annotations = {
         key: text(item, f"{path}.template.metadata.annotations.{key}")
         for key, item in mapping(metadata.get("annotations"), f"{path}.template.metadata.annotations").items()
@@ -46,7 +46,7 @@ def template(value: Any, path: str, notes: Notes) -> Object:
     spec = mapping(inner.get("spec"), where)
     for key, item in spec.items():
         if key != "containers" and not (key == "restartPolicy" and item == "Always"):
-            notes.add(f"{where}.{key}", _POD.get(key, _NO_FIELD))
+            notes.add(f"{where}.{key}", _ADVICE_BY_FIELD.get(key, _FIELD_ADVICE))
     listed = items(spec.get("containers"), f"{where}.containers")
     if not listed:
         raise UserError(f"{where}.containers: is empty; it needs the container that serves")
@@ -59,11 +59,12 @@ def template(value: Any, path: str, notes: Notes) -> Object:
 
 
 def _container(value: Any, path: str, position: int, notes: Notes) -> Object:
+    """Return a container of the template; the first one, at position 0, is the predictor."""
     container = dict(plain(mapping(value, path), path))
     name = text(container.get("name"), f"{path}.name")
     if position == 0:
         container["name"] = CONTAINER
-        _put_port(container, path, notes)
+        _keep_serving_port(container, path, notes)
         if "readinessProbe" not in container:
             notes.add(
                 f"{path}.readinessProbe",
@@ -80,14 +81,14 @@ def _container(value: Any, path: str, position: int, notes: Notes) -> Object:
             f"runs beside {CONTAINER}; settings apply to {CONTAINER} only, in Morphling to all containers",
         )
     if container.pop("volumeMounts", None):
-        notes.add(f"{path}.volumeMounts", _VOLUMES)
+        notes.add(f"{path}.volumeMounts", _VOLUMES_ADVICE)
     if "env" in container:
         container["env"] = _env(container["env"], f"{path}.env")
     return container
 
 
-def _put_port(container: Object, path: str, notes: Notes) -> None:
-    """Keep only the port on which a predictor serves."""
+def _keep_serving_port(container: Object, path: str, notes: Notes) -> None:
+    """Remove all ports of a container but the one on which a predictor serves."""
     ports = [
         mapping(port, f"{path}.ports[{i}]")
         for i, port in enumerate(items(container.pop("ports", None), f"{path}.ports"))

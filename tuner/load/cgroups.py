@@ -16,23 +16,33 @@ from tuner.settings import LoadSettings
 log = logging.getLogger(__name__)
 
 TOP = "slipway-load"
-"""Beside the cgroups of Pods, which would give generators a share of the Pods' processor."""
+"""Name of the generators' cgroup. It is a sibling of the Pods' cgroup: below that one, the generators would
+share the processor time of the Pods."""
 _LIMITED = ("memory", "pids")
 _CPU_WEIGHT = 100
-"""The weight of one process, in cpu.weight."""
+"""The kernel's default of cpu.weight, for each core that this process may use."""
 _REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
 
 def make(user: int, settings: LoadSettings) -> list[str]:
-    """Make and limit the cgroups of the processes of one run; those that cannot be limited are logged."""
+    """Make and limit the cgroups of the processes of one run, and return their directories.
+
+    There is one in each hierarchy of _LIMITED: one in cgroups v2, up to two in v1. A limit that cannot be set
+    is logged.
+
+    Args:
+        user: the user id of the run's processes, which distinguishes the runs of this process.
+        settings: the limits.
+    """
     layout, group = cgroup_files.machine_layout(), f"{TOP}/{os.getpid()}-{user}"
     writes = [
         *process_limit(layout, group, settings.pids_limit),
         *memory_limit(layout, group, settings.memory_bytes),
     ]
     made = []
-    for root in dict.fromkeys(filter(None, map(layout.root_of, _LIMITED))):
+    roots = [layout.root_of(controller) for controller in _LIMITED]
+    for root in dict.fromkeys(root for root in roots if root is not None):
         try:
             _make(layout, root, group)
             made.append(f"{root}/{group}")
@@ -48,27 +58,32 @@ def make(user: int, settings: LoadSettings) -> list[str]:
 
 
 def _make(layout: CgroupLayout, root: str, group: str) -> None:
+    """Make a run's cgroup in one hierarchy, and remove those of earlier processes that were killed."""
     top = Path(root, TOP)
     if root == layout.unified:
         _delegate(Path(root), layout)
     top.mkdir(exist_ok=True)
     if root == layout.unified:
         _delegate(top, layout)
-        with contextlib.suppress(OSError):  # without the controller, processes compete one by one
+        # Without the cpu controller, generators and Pods compete process by process.
+        with contextlib.suppress(OSError):
             (top / "cpu.weight").write_text(str(_CPU_WEIGHT * len(os.sched_getaffinity(0))))
     for earlier in top.iterdir():
-        if earlier.is_dir() and not Path(f"/proc/{earlier.name.partition('-')[0]}").exists():
+        pid, _, _ = earlier.name.partition("-")
+        if earlier.is_dir() and not Path("/proc", pid).exists():
             with contextlib.suppress(OSError):
                 earlier.rmdir()
     Path(root, group).mkdir(exist_ok=True)
 
 
 def _delegate(path: Path, layout: CgroupLayout) -> None:
+    """Let the children of a v2 cgroup have limits of memory and processes."""
     names = " ".join(f"+{name}" for name in _LIMITED if name in layout.unified_controllers)
     (path / "cgroup.subtree_control").write_text(names)
 
 
 def _write(path: str, text: str) -> None:
+    """Write a file of a cgroup; one of OPTIONAL_FILES may be missing."""
     try:
         Path(path).write_text(text)
     except OSError:
@@ -85,6 +100,7 @@ def remove(groups: Sequence[str]) -> None:
 
 
 def _removed(group: Path) -> bool:
+    """Kill the processes of a cgroup, and return whether it is removed."""
     with contextlib.suppress(OSError):
         for pid in map(int, (group / "cgroup.procs").read_text().split()):
             if pid > 0:  # 0 is a process of a namespace that is not below this one, and to `kill` this group

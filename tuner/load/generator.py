@@ -22,7 +22,7 @@ from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
 
 _LATE_SECONDS = 0.01
-"""Delay after which a request counts as sent late: ten times that of the event loop."""
+"""Delay after which a request counts as sent late: ten times the usual delay of the event loop."""
 
 
 class Generator:
@@ -107,8 +107,10 @@ class Generator:
         return self._samples(level, begin, seconds, still_open, used / (seconds * len(self._locusts)))
 
     async def _reach(self, level: float) -> None:
+        """Set the level of each process, and wait for all of them."""
         shares = self._shares(level)
         patience = self._settings.drain_timeout
+        # A process waits for the last level's requests, then for its new users to start and to be answered.
         longest = self._settings.request_timeout + 2 * patience
         await asyncio.gather(
             *(
@@ -123,8 +125,8 @@ class Generator:
         count = len(self._locusts)
         if self._plan.mode == "open":
             return [level / count] * count
-        users, more = divmod(round(level), count)
-        return [float(users + (number < more)) for number in range(count)]
+        users, remainder = divmod(round(level), count)
+        return [float(users + 1 if number < remainder else users) for number in range(count)]
 
     async def _wait(self, seconds: float) -> None:
         """Wait for some seconds.
@@ -147,25 +149,39 @@ class Generator:
     def _samples(
         self, level: float, begin: float, seconds: float, still_open: Sequence[OpenRequests], cpu: float
     ) -> Samples:
-        """Merge the requests that ended within the window; later ones were unanswered at its end."""
+        """Merge the requests of all processes.
+
+        Those that ended within the window are its samples; those that ended later were unanswered at its end.
+
+        Args:
+            level: users, or requests per second.
+            begin: the window's start, in seconds on the monotonic clock.
+            seconds: length of the window.
+            still_open: of each process, the requests that were open shortly after the window's end.
+            cpu: share of its cores that the generator used or waited for, 0 to 1.
+        """
         end = begin + seconds
         parts, errors = [], Counter[str]()
-        for locust, each in zip(self._locusts, still_open, strict=True):
-            rows = np.frombuffer(bytes(locust.records[: each.recorded]), dtype=np.dtype(list(wire.FIELDS)))
+        for locust, open_requests in zip(self._locusts, still_open, strict=True):
+            recorded = bytes(locust.records[: open_requests.recorded])
+            rows = np.frombuffer(recorded, dtype=np.dtype(list(wire.FIELDS)))
             parts.append(rows)
             numbers, counts = np.unique(rows["error"][_within(rows["done"], begin, end)], return_counts=True)
             errors.update({locust.errors[n]: int(c) for n, c in zip(numbers, counts, strict=True) if n})
         rows = np.concatenate(parts)
         later = rows[rows["done"] >= end]
         rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
-        # Some were answered, or had their first token, between the end and the drivers' lists.
+        # Some requests ended, or had their first token, between the window's end and the processes' replies.
         spoke_later = later[later["intended"] + later["ttft"] >= end]
         unanswered = _moments([*(each.unanswered for each in still_open), later["intended"]])
         silent = _moments([*(each.silent for each in still_open), spoke_later["intended"]])
-        gaps = sorted(gap for locust in self._locusts for gap in locust.gaps if begin <= gap[0] < end)
-        itl = np.frombuffer(b"".join(content for _, content in gaps), dtype=np.float64)
+        streams = sorted(
+            stream for locust in self._locusts for stream in locust.gaps if begin <= stream.done < end
+        )
+        itl = np.frombuffer(b"".join(stream.content for stream in streams), dtype=np.float64)
         itl_done = np.repeat(
-            [done - begin for done, _ in gaps], [len(content) // itl.itemsize for _, content in gaps]
+            [stream.done - begin for stream in streams],
+            [len(stream.content) // itl.itemsize for stream in streams],
         )
         return Samples(
             mode=self._plan.mode,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from serving.errors import Permanent, Temporary
 from serving.system import processes
@@ -22,8 +22,8 @@ from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings
 
 LOAD_FAILED = "LoadFailed"
-_READ = 1 << 18
-_TAIL = 2000
+_READ_BYTES = 1 << 18
+_TAIL_BYTES = 2000
 """Bytes of standard error to keep for the message of a failure."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Inherited variables; none gives access to the API."""
@@ -41,6 +41,15 @@ class OpenRequests:
     ones."""
 
 
+class TokenGaps(NamedTuple):
+    """The gaps between the tokens of one stream."""
+
+    done: float
+    """End of the stream, in seconds on the monotonic clock."""
+    content: bytes
+    """Seconds of each gap, as doubles."""
+
+
 class LocustProcess:
     """A process started by `begin`. It ends with this process, with its socket, or by `end`."""
 
@@ -51,15 +60,17 @@ class LocustProcess:
         self._settings = settings
         self._replies: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._commands = 0
+        """Number of commands so far, and so the number of the last one."""
         self._tail = b""
+        """End of the process's standard error."""
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
         self.ended = asyncio.Event()
         """Set when the process takes no more commands."""
         self.records = bytearray()
         """In the form of `wire.RECORD`, since the last `forget`."""
-        self.gaps: list[tuple[float, bytes]] = []
-        """End of each stream, with the gaps between its tokens as doubles."""
+        self.gaps: list[TokenGaps] = []
+        """Of each stream with gaps that ended since the last `forget`."""
         self.errors: list[str] = [""]
         """Error texts by the numbers in the records."""
 
@@ -126,7 +137,10 @@ class LocustProcess:
             raise Permanent(LOAD_FAILED, reply["wrong"])
 
     async def command(self, *, longest: float = 0.0, **content: float) -> OpenRequests:
-        """Send a command, which may take the `longest` seconds; return the requests that were open after it.
+        """Send a command, which may take `longest` seconds; return the requests that were open after it.
+
+        `content` has the command's fields in `tuner.load.wire`; without it the command sets no level. Replies
+        of earlier commands, which came after their deadline, are dropped.
 
         Raises:
             Temporary: the process died, or did not answer in time.
@@ -150,7 +164,7 @@ class LocustProcess:
         return reply
 
     async def failure(self) -> Temporary:
-        """Return the error of a process that has ended."""
+        """Return the error of a process that has ended, with its exit status and its last line of output."""
         await self._has_ended()
         await asyncio.wait(self._tasks, timeout=self._settings.stop_timeout)
         code = self._process.poll()
@@ -197,7 +211,7 @@ class LocustProcess:
     async def _read_frames(self, reader: asyncio.StreamReader) -> None:
         buffer = bytearray()
         with contextlib.suppress(ConnectionError):
-            while data := await reader.read(_READ):
+            while data := await reader.read(_READ_BYTES):
                 buffer += data
                 for kind, content in wire.frames(buffer):
                     self._take(kind, content)
@@ -208,7 +222,8 @@ class LocustProcess:
         if kind == wire.RECORDS:
             self.records += content
         elif kind == wire.TOKEN_GAPS:
-            self.gaps.append((wire.GAPS.unpack_from(content)[0], content[wire.GAPS.size :]))
+            done, _ = wire.GAPS.unpack_from(content)
+            self.gaps.append(TokenGaps(done, content[wire.GAPS.size :]))
         elif kind == wire.ERROR:
             self.errors.append(content.decode(errors="replace"))
         else:
@@ -221,8 +236,8 @@ class LocustProcess:
             lambda: asyncio.StreamReaderProtocol(reader), self._process.stderr
         )
         with contextlib.closing(transport):
-            while data := await reader.read(_READ):
-                self._tail = (self._tail + data)[-_TAIL:]
+            while data := await reader.read(_READ_BYTES):
+                self._tail = (self._tail + data)[-_TAIL_BYTES:]
 
 
 def _spawn(

@@ -18,7 +18,7 @@ from tuner.observation import BREAKS_CONSTRAINT
 from tuner.report.schema import Bound, Check, Choice, Comparison
 from tuner.settings import TunerSettings
 from tuner.specs.space import Space
-from tuner.trial_record import Key, TrialRecord
+from tuner.trial_record import SpecKey, TrialRecord
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Evidence:
         """Whether more of the objective is better."""
         return self.spec.objective.type == "maximize"
 
-    def specs(self) -> dict[Key, list[TrialRecord]]:
+    def specs(self) -> dict[SpecKey, list[TrialRecord]]:
         """Return the complete trials of each spec."""
-        rows: dict[Key, list[TrialRecord]] = defaultdict(list)
+        rows: dict[SpecKey, list[TrialRecord]] = defaultdict(list)
         for row in self.rows:
             if row.complete:
                 rows[row.key].append(row)

@@ -13,7 +13,7 @@ from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Alternative, Answer, Choice, Obstacle, Reach
 from tuner.settled import Doubt
-from tuner.trial_record import Key, TrialRecord
+from tuner.trial_record import SpecKey, TrialRecord
 
 _UNCOMPUTABLE = "the objective could not be computed from any measurement"
 """The specs ran but gave nothing to measure, for example no tokens."""
@@ -90,13 +90,13 @@ def today(evidence: Evidence) -> Choice | None:
     return ev.choice(evidence, complete or baselines[-1:])
 
 
-def candidates(evidence: Evidence) -> dict[Key, Choice]:
+def candidates(evidence: Evidence) -> dict[SpecKey, Choice]:
     """Return the completely measured specs that meet every constraint."""
     choices = {key: ev.choice(evidence, rows) for key, rows in runnable(evidence).items()}
     return {key: choice for key, choice in choices.items() if ev.allowed(evidence, choice)}
 
 
-def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
+def runnable(evidence: Evidence) -> dict[SpecKey, list[TrialRecord]]:
     """Return the complete trials of each spec in the space of which no trial failed to run."""
     failed = {row.key for row in evidence.rows if row.status.reason in CAUSES}
     return {
@@ -117,7 +117,7 @@ def score(evidence: Evidence, choice: Choice) -> float:
     return evidence.score(choice.objective.value) if choice.objective is not None else 0.0
 
 
-def better(evidence: Evidence, chosen: Choice) -> dict[Key, Choice]:
+def better(evidence: Evidence, chosen: Choice) -> dict[SpecKey, Choice]:
     """Return the other candidates, whose measured objective is better than that of the chosen spec."""
     chosen_score = score(evidence, chosen)
     return {
@@ -148,16 +148,16 @@ def _without_recommendation(evidence: Evidence, message: str) -> Answer:
     return Answer(kind="Impossible", obstacle=obstacle(results, count), current=current, message=message)
 
 
-def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
+def _choices_with_results(evidence: Evidence) -> dict[SpecKey, Choice]:
     """Return every spec of the space with an objective, including those that break a constraint."""
-    rows: dict[Key, list[TrialRecord]] = {}
+    rows: dict[SpecKey, list[TrialRecord]] = {}
     for row in evidence.rows:
         if row.objective is not None and row.index is not None:
             rows.setdefault(row.key, []).append(row)
     return {key: ev.choice(evidence, trials) for key, trials in rows.items()}
 
 
-def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
+def obstacle(results: Mapping[SpecKey, Choice], count: int) -> Obstacle:
     """Return the worst constraint of the nearest spec: the spec whose worst excess is the least.
 
     Args:
@@ -185,7 +185,7 @@ def _ratio(value: float, bound: float) -> float:
     return math.inf if value > 0 else 0.0
 
 
-def _reach(results: Mapping[Key, Choice], constraint: int, count: int) -> Reach | None:
+def _reach(results: Mapping[SpecKey, Choice], constraint: int, count: int) -> Reach | None:
     """Return the least value of one constraint among the specs that meet the others; None without any."""
     values = [
         (check.measured.value, choice)

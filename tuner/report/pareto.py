@@ -8,7 +8,7 @@ from serving.resources.tuning.trial import Estimate
 from tuner.constraints import measured_value
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Front, Point
-from tuner.trial_record import Key, TrialRecord
+from tuner.trial_record import SpecKey, TrialRecord
 
 
 class _Measurement(NamedTuple):
@@ -54,7 +54,7 @@ def fronts(evidence: Evidence) -> list[Front]:
 
 def _one_of_each_spec(evidence: Evidence) -> list[TrialRecord]:
     """Return the last complete trial of each spec; for a spec without one, its first with result and cost."""
-    rows: dict[Key, TrialRecord] = {}
+    rows: dict[SpecKey, TrialRecord] = {}
     for row in evidence.rows:
         if (
             row.status.result is not None

@@ -230,11 +230,13 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
         points = values.ranged(field, space, grain)
     for value in points:
         _check(field, parameter, limits, value)
-    for before, after in itertools.pairwise(points):
-        if before.amount == after.amount:
-            raise SpaceInvalid(field, f"{before.text} and {after.text} are the same value")
     scale = _scale(path, parameter, [value.amount for value in points])
     positions = tuple(float(v.amount) if scale == "linear" else math.log2(v.amount) for v in points)
+    for (before, here), (after, there) in itertools.pairwise(zip(points, positions, strict=True)):
+        if here == there:  # a sum of min and steps, and a logarithm, can need more digits than a float has
+            is_same = before.amount == after.amount
+            rule = "are the same value" if is_same else f"are equal as floats on the {scale} scale"
+            raise SpaceInvalid(field, f"{before.text} and {after.text} {rule}")
     plain = limits is not None and limits.digits_only
     texts = tuple(str(int(value.amount)) if plain else value.text for value in points)
     return Axis(category, parameter.name, texts, positions, scale)

@@ -1,7 +1,7 @@
 """The Trial controller: measures trials as cores allow, one task each, and removes their replicas.
 
 A measurement that a killed controller left begins again, after its replica is removed. The code that measures
-is imported with the first trial, as it needs NumPy.
+is imported with the first trial: it needs NumPy, whose import costs time and memory.
 """
 
 import asyncio
@@ -27,10 +27,11 @@ from tuner.trials.replicas import TrialReplicas
 from tuner.trials.trial_status import Report
 
 _VERSION = "version"
+"""Index of the Trials by the key of their model version."""
 _PASSING = (errors.Unavailable, errors.Internal, errors.Conflict)
 """Errors of the API after which the same request may succeed."""
 MeasureTrial = Callable[[Object, Cores, TrialReplicas, Report], Awaitable[TrialStatus]]
-"""Measures one trial and reports each step; its caller removes the replica."""
+"""Measures one trial, reports each step and returns the last status; its caller removes the replica."""
 
 
 class TrialController:
@@ -42,13 +43,14 @@ class TrialController:
         watches: Watches,
         measure: MeasureTrial,
         *,
-        machine: Sequence[int],
+        machine_cores: Sequence[int],
         config: ControllerSettings,
         settings: TrialSettings,
     ) -> None:
+        """`machine_cores` are the numbers of the cores for all trials."""
         self._kube = kube
         self._settings = settings
-        self._machine = machine
+        self._machine_cores = machine_cores
         self._measure = measure
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._trials = watches.of(kinds.TRIAL)
@@ -57,11 +59,14 @@ class TrialController:
         self._versions = watches.of(kinds.MODEL_VERSION)
         self._versions.on_change(self._version_changed)
         self._replicas = TrialReplicas(kube, settings, watches)
-        # Each measurement holds a worker; one more is for ended trials.
-        self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine) + 1))
+        # A measurement holds a worker and at least one core; one more worker is for other trials.
+        self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine_cores) + 1))
         self._taken: dict[Key, Cores] = {}
-        self._work: dict[Key, asyncio.Future[TrialStatus]] = {}
+        """Cores of each trial from before its measurement until its replica is removed."""
+        self._measurements: dict[Key, asyncio.Future[TrialStatus]] = {}
+        """The running measurements, to cancel those of deleted trials and blocked versions."""
         self._waiting: set[Key] = set()
+        """Trials for which no cores were free."""
         self._cleared: dict[Key, str] = {}
         """uid of each ended trial whose replica is removed; the cache may be behind its last status."""
 
@@ -85,12 +90,13 @@ class TrialController:
             return None
         if message := self._blocked(trial):
             await self._replicas.remove(trial)
-            await self._wait(trial, message)
+            await self._report_pending(trial, message)
             return None
-        allotted = cores.allot(self._machine, cores.limit_of(trial["spec"]["template"]), self._taken.values())
+        limit = cores.limit_of(trial["spec"]["template"])
+        allotted = cores.allot(self._machine_cores, limit, self._taken.values())
         if allotted is None:
             self._waiting.add(key)
-            await self._wait(trial, "waits for cores")
+            await self._report_pending(trial, "waits for cores")
             return None
         self._taken[key] = allotted
         try:
@@ -100,32 +106,33 @@ class TrialController:
             self._wake()
         return None
 
-    async def _wait(self, trial: Object, message: str) -> None:
-        """Report why the trial has not begun, unless that is stored."""
+    async def _report_pending(self, trial: Object, message: str) -> None:
+        """Report why the trial has not begun, unless its status has that message already."""
         status = trial.get("status") or {}
         if (status.get("phase"), status.get("message")) != ("Pending", message):
             await self._report(trial, TrialStatus(phase="Pending", message=message))
 
     async def _run_trial(self, key: Key, trial: Object, allotted: Cores) -> None:
-        await self._remove(trial)  # of an attempt that was killed
+        """Measure the trial, emit an Event of its end, and remove its replica; or stop if it is cancelled."""
+        await self._remove(trial)  # of an attempt that ended with a killed controller
         current = self._trials.get(*key)
         if current is None or is_deleting(current) or _are_different(trial, current) or self._blocked(trial):
-            self._loop.add(key)  # changed meanwhile
+            self._loop.add(key)  # the trial, or its version, changed during the removal
             return
-        work = asyncio.ensure_future(self._measure(trial, allotted, self._replicas, self._report))
-        self._work[key] = work
+        measurement = asyncio.ensure_future(self._measure(trial, allotted, self._replicas, self._report))
+        self._measurements[key] = measurement
         try:
-            await asyncio.wait({work})
+            await asyncio.wait({measurement})
         finally:
-            del self._work[key]
-            work.cancel()
-        if work.cancelled():  # the trial was deleted, or its version blocked
+            del self._measurements[key]
+            measurement.cancel()
+        if measurement.cancelled():  # the trial was deleted, or its version blocked
             await self._remove(trial)
             return
-        if (failure := work.exception()) is not None:
+        if (failure := measurement.exception()) is not None:
             await self._remove(trial)
             raise failure
-        status = work.result()
+        status = measurement.result()
         await self._recorder.emit(
             trial, status.reason, status.message, "Normal" if status.phase == "Succeeded" else "Warning"
         )
@@ -133,7 +140,11 @@ class TrialController:
         self._cleared[key] = trial["metadata"]["uid"]
 
     async def _remove(self, trial: Object) -> None:
-        """Remove the replica; retried while the API fails, as another trial gets its cores afterwards."""
+        """Remove the replica; retried while the API fails, as another trial gets its cores afterwards.
+
+        Raises:
+            errors.Temporary: `NotRemoved`, the replica exists after `removal_seconds`.
+        """
         while True:
             try:
                 await self._replicas.remove(trial)
@@ -160,13 +171,14 @@ class TrialController:
                 return
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
+        """Reconcile a changed trial; stop the measurement of one that was deleted or replaced."""
         trial = after or before or {}
         key = Key.of(trial)
         if after is None or is_deleting(trial) or _are_different(trial, before):
-            if key in self._work:
-                self._work[key].cancel()
+            if key in self._measurements:
+                self._measurements[key].cancel()
         elif before is not None and key in self._taken:
-            return  # our own status updates during the measurement
+            return  # a status that this controller wrote during the measurement
         self._loop.add(key)
 
     def _blocked(self, trial: Object) -> str:
@@ -176,30 +188,29 @@ class TrialController:
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         """Stop the trials of a version that a policy blocks, and begin them anew once none does."""
-        was, is_now = (blocked(version) if version is not None else "" for version in (before, after))
-        if was == is_now:
+        message_before = "" if before is None else blocked(before)
+        message_now = "" if after is None else blocked(after)
+        if message_before == message_now:
             return
         for trial in self._trials.by_index(_VERSION, str(Key.of(after or before or {}))):
-            if is_now and Key.of(trial) in self._work:
-                self._work[Key.of(trial)].cancel()
-            self._loop.add(Key.of(trial))
+            key = Key.of(trial)
+            if message_now and key in self._measurements:
+                self._measurements[key].cancel()
+            self._loop.add(key)
 
     def _wake(self) -> None:
         """Reconcile the waiting trials, the oldest first."""
         waiting, self._waiting = self._waiting, set()
-        trials = [trial for trial in map(self._cached, waiting) if trial is not None]
-        for trial in sorted(trials, key=_age):
+        cached = [self._trials.get(*key) for key in waiting]
+        for trial in sorted((trial for trial in cached if trial is not None), key=_creation_order):
             self._loop.add(Key.of(trial))
-
-    def _cached(self, key: Key) -> Object | None:
-        return self._trials.get(*key)
 
 
 def _version_of(trial: Object) -> list[str]:
     return [str(Key(trial["metadata"]["namespace"], trial["spec"].get("modelVersion", "")))]
 
 
-def _age(trial: Object) -> tuple[str, int]:
+def _creation_order(trial: Object) -> tuple[str, int]:
     return trial["metadata"].get("creationTimestamp", ""), trial["spec"]["number"]
 
 
@@ -211,10 +222,11 @@ def _are_different(trial: Object, other: Object | None) -> bool:
 def measuring(kube: Kube, settings: TunerSettings, user_ids: UserIds | None) -> MeasureTrial:
     """Return the function that measures trials; it imports its dependencies with the first trial.
 
-    `user_ids` lease the users of load generators; None where this process is not root.
+    `user_ids` lease load generators a user; None where this process is not root.
     """
 
     async def measure(trial: Object, allotted: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
+        # The import takes long: in a thread it does not block the event loop.
         await asyncio.to_thread(importlib.import_module, "tuner.trials.instruments")
         from tuner.trials import instruments  # noqa: PLC0415 imports NumPy
 
@@ -229,10 +241,15 @@ def measuring(kube: Kube, settings: TunerSettings, user_ids: UserIds | None) -> 
 async def prepared(
     data_dir: DataDir, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
 ) -> AsyncIterator[TrialController]:
-    """Yield a controller with a client of its own; it runs once `watches` do."""
+    """Yield a controller with a client of its own; its caller runs it, and `watches`."""
     async with await connect_eventually(data_dir.kubeconfig, component="trial") as kube:
-        machine = sorted(os.sched_getaffinity(0))
+        machine_cores = sorted(os.sched_getaffinity(0))
         measure = measuring(kube, settings, UserIds(data_dir.user_ids) if os.geteuid() == 0 else None)
         yield TrialController(
-            kube, watches, measure, machine=machine, config=config, settings=settings.trials
+            kube,
+            watches,
+            measure,
+            machine_cores=machine_cores,
+            config=config,
+            settings=settings.trials,
         )

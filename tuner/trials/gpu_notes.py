@@ -8,16 +8,16 @@ from serving.resources import names
 from serving.resources.tuning.trial import Window
 
 _SLACK = 1.02
-"""Tolerance: a CUDA context's own memory is rounded."""
+"""Factor on the granted memory before a note: a CUDA context's own memory is rounded."""
 _MIB = 1024**2
-UNKNOWN = (
+_UNKNOWN = (
     "GpuUsageUnknown: the node reports no usage of the GPU: one machine needs nvidia-ml-py (slipway[gpu]),"
     " and a cluster's kubelet has no such figures"
 )
 
 
 def before(template: Mapping[str, Any]) -> list[str]:
-    """Return the notes before the measurement; none without a GPU."""
+    """Return the notes before the measurement of a Pod with this template; none without a GPU."""
     share = _share(template)
     notes = []
     if share.get("snapped"):
@@ -35,7 +35,7 @@ def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
         return []
     used = max(window.usage.gpu_memory_bytes for window in windows)
     if not used:
-        return [UNKNOWN]
+        return [_UNKNOWN]
     granted = share["granted"].get("memoryMiB")
     if granted is not None and used > granted * _MIB * _SLACK:
         return [f"LimitNotEnforced: it used {used} bytes of GPU memory of {granted * _MIB:.0f}"]
@@ -43,6 +43,11 @@ def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
 
 
 def _share(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the JSON of `names.GPU_ANNOTATION`; empty without a GPU.
+
+    Keys: `mechanism`, `asked` and `granted` (each with `memoryMiB` and `coresPercent`, or one of them),
+    `snapped` (the rounding as text; may be empty), `enforcedIf` (conditions on the node, a list of texts).
+    """
     text = ((template.get("metadata") or {}).get("annotations") or {}).get(names.GPU_ANNOTATION)
     share: Mapping[str, Any] = json.loads(text) if text else {}
     return share

@@ -1,4 +1,4 @@
-"""The instruments of a trial: load generator, the node's figures, the model's metadata."""
+"""The instruments of a trial: locust, the usage figures of the replica's node, the model's metadata."""
 
 import base64
 import logging
@@ -28,23 +28,23 @@ from tuner.trials.trial_status import Report
 log = logging.getLogger(__name__)
 
 METADATA_BYTES = 1024 * 1024
-"""Longest description of a model: ten thousand inputs and outputs of 100 bytes."""
+"""Most bytes of a model's metadata: ten thousand inputs and outputs of 100 bytes."""
 
 _UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
-"""Errors of a node without usage figures; the trial continues without them."""
+"""Errors when a node gives no usage figures; the trial continues without them."""
 
 
 class RealInstruments:
-    """The real instruments."""
+    """The instruments outside tests; `tuner.trials.run.TrialInstruments` describes each method."""
 
     def __init__(self, kube: Kube, settings: LoadSettings, user_ids: UserIds | None) -> None:
-        """`user_ids` are as for `Generator.start`."""
+        """`user_ids` lease load generators a user; None where this process is not root."""
         self._kube = kube
         self._settings = settings
         self._user_ids = user_ids
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return the requests by the trial's load and the model's metadata.
+        """Return the requests of the trial's load; some loads need the model's metadata from `url`.
 
         Raises:
             errors.Permanent: `LoadFailed`, they cannot be made.
@@ -71,11 +71,11 @@ class RealInstruments:
     def generator(
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]
     ) -> AbstractAsyncContextManager[Generator]:
-        """Start locust on these cores."""
+        """Start locust on these cores; it sends the requests of `plan` to `url`."""
         return Generator.start(url, plan, self._settings, cores, user_ids=self._user_ids)
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
-        """Return the usage counters of the replica."""
+        """Return the usage counters of the replica; None if its node does not report them."""
         try:
             return await usage.read(self._kube, pod)
         except _UNKNOWN as error:
@@ -83,11 +83,11 @@ class RealInstruments:
             return None
 
     def busy_seconds(self, address: str, cores: tuple[int, ...]) -> float | None:
-        """Return the seconds that these cores have worked since boot."""
+        """Return the seconds that these cores have worked since boot; None on another machine."""
         return machine_load.busy_seconds_at(address, cores)
 
     async def machine(self, pod: Object) -> str:
-        """Return the description of the replica's machine."""
+        """Return processor, cores and GPU of the replica's machine as text; empty if unknown."""
         try:
             return await usage.machine(self._kube, pod["spec"].get("nodeName") or "")
         except (*_UNKNOWN, errors.NotFound) as error:
@@ -95,7 +95,10 @@ class RealInstruments:
             return ""
 
     async def _description(self, url: str) -> Object | None:
-        """Return the model's metadata by the Open Inference Protocol; None if it has none.
+        """Return the model's metadata by the Open Inference Protocol; None if the replica has none.
+
+        An answer above METADATA_BYTES, a status below 500 other than 200 and 429, and anything but a JSON
+        object count as no metadata.
 
         Raises:
             errors.Temporary: `LoadFailed`, there is no answer, or one of status 429 or 500 to 599.
@@ -115,10 +118,10 @@ class RealInstruments:
         return metadata if isinstance(metadata, dict) else None
 
     async def _text(self, namespace: str, reference: KeyOf | None) -> str | None:
-        """Return a key of a ConfigMap.
+        """Return the text of a ConfigMap's key; None without a reference.
 
         Raises:
-            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing, or it is no text.
+            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing, or its value is no UTF-8.
         """
         if reference is None:
             return None
@@ -149,7 +152,7 @@ async def measure(
     report: Report,
     user_ids: UserIds | None,
 ) -> TrialStatus:
-    """Measure one trial with the real instruments; `user_ids` are as for `Generator.start`."""
+    """Measure one trial with RealInstruments, and return its last status; the caller removes the replica."""
     run = TrialRun(
         trial,
         cores,

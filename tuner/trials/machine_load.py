@@ -7,32 +7,33 @@ from pathlib import Path
 
 _STAT = Path("/proc/stat")
 _IDLE, _IOWAIT = 3, 4
-"""Columns of a cpu's line: https://docs.kernel.org/filesystems/proc.html, 1.7."""
+"""Columns of a core's line, without its name: https://docs.kernel.org/filesystems/proc.html, 1.7."""
 
 
-def busy_seconds(text: str, cores: Sequence[int], ticks: int) -> float | None:
+def busy_seconds(text: str, cores: Sequence[int], ticks_per_second: int) -> float | None:
     """Return the seconds that these cores have worked since boot; None if /proc/stat lacks one of them.
 
     Args:
         text: the content of /proc/stat.
         cores: their numbers.
-        ticks: clock ticks per second.
+        ticks_per_second: the unit of /proc/stat.
     """
     lines = {
-        words[0]: [int(word) for word in words[1:]]
-        for words in map(str.split, text.splitlines())
-        if words[:1]
+        words[0]: [int(word) for word in words[1:]] for words in map(str.split, text.splitlines()) if words
     }
     columns = [lines.get(f"cpu{core}") for core in cores]
     if not all(columns):
         return None
     # The last two columns, time of guests, are included in the first two.
     worked = sum(sum(line[:8]) - line[_IDLE] - line[_IOWAIT] for line in columns if line)
-    return worked / ticks
+    return worked / ticks_per_second
 
 
 def busy_seconds_at(address: str, cores: Sequence[int]) -> float | None:
-    """Return the seconds that these cores have worked; None if the address is of another machine."""
+    """Return the seconds that these cores have worked since boot; None if they are of another machine.
+
+    A replica on this machine has a loopback address.
+    """
     if not ipaddress.ip_address(address).is_loopback:
         return None
     try:

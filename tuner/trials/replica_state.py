@@ -2,98 +2,113 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from serving.objects import Object, is_deleting
 from serving.resources import conditions, names
 from serving.resources.tuning.trial import Reason
 
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
-"""The machine was restarted, so that the container's end is unknown, or the node was shut down."""
+"""Reasons of a terminated container whose node was restarted, so that its end is unknown, or shut down."""
 _LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+"""Condition of a Pod on one machine: whether the node agent enforces all its limits; absent on a cluster."""
+
+
+class _End(NamedTuple):
+    """Why a replica has ended."""
+
+    reason: Reason
+    message: str
 
 
 @dataclass(frozen=True)
 class TrialReplicaState:
-    """The state of the replica."""
+    """The state of a trial's only replica."""
 
     state: Literal["starting", "ready", "ended"]
     reason: Reason = ""
     """Why the replica ended; empty while it has not."""
     message: str = ""
     """Why the replica ended, or what delays its start."""
-    pod: str = ""
-    """uid of the replica's Pod."""
+    pod_uid: str = ""
+    """Empty while there is no Pod, and once it was deleted."""
     address: str = ""
+    """IP address of the Pod; empty unless the replica is ready."""
     restarts: int = 0
+    """Restarts of the containers of a Pod in which one has ended; else 0."""
 
 
-def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> TrialReplicaState:
+def state_of(deployment: Object | None, pods: Sequence[Object], pod_uid: str = "") -> TrialReplicaState:
     """Return the state of the trial's only replica.
 
     Args:
         deployment: of the trial.
         pods: of the trial.
-        uid: of the Pod that was ready; another Pod in its place is an interruption.
+        pod_uid: of the Pod that was ready, in whose place another Pod is an interruption; empty before.
     """
-    ours = [pod for pod in pods if not uid or pod["metadata"]["uid"] == uid]
-    ours = [pod for pod in ours if not is_deleting(pod)]
-    if not ours:
-        if uid:
+    current = [pod for pod in pods if not is_deleting(pod) and pod_uid in ("", pod["metadata"]["uid"])]
+    if not current:
+        if pod_uid:
             return TrialReplicaState("ended", "Interrupted", "the Pod was deleted")
-        of_deployment = ((deployment or {}).get("status") or {}).get("conditions")
-        failure = conditions.find(of_deployment, "ReplicaFailure") or {}
-        if failure.get("status") == "True":  # with a Pod it is of an earlier attempt
+        # Beside a Pod, a ReplicaFailure would be of an earlier attempt to create it.
+        deployment_conditions = ((deployment or {}).get("status") or {}).get("conditions")
+        failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
+        if failure.get("status") == "True":
             return TrialReplicaState("ended", "Refused", str(failure.get("message", "")))
         return TrialReplicaState("starting", message="there is no Pod yet")
-    return _state_of_pod(ours[0])
+    return _state_of_pod(current[0])
 
 
 def _state_of_pod(pod: Object) -> TrialReplicaState:
     status = pod.get("status") or {}
-    initial = [each for each in status.get("initContainerStatuses") or [] if not _is_done(each)]
-    containers = [*initial, *(status.get("containerStatuses") or [])]
-    uid, restarts = pod["metadata"]["uid"], sum(int(c.get("restartCount") or 0) for c in containers)
+    init_containers = [each for each in status.get("initContainerStatuses") or [] if not _is_done(each)]
+    containers = [*init_containers, *(status.get("containerStatuses") or [])]
+    pod_uid = pod["metadata"]["uid"]
     for container in containers:
         if (end := _end(container)) is not None:
-            return TrialReplicaState("ended", *end, pod=uid, restarts=restarts)
+            restarts = sum(int(each.get("restartCount") or 0) for each in containers)
+            return TrialReplicaState("ended", end.reason, end.message, pod_uid, restarts=restarts)
     ready = conditions.find(status.get("conditions"), "Ready") or {}
     if ready.get("status") == "True" and status.get("podIP"):
-        return TrialReplicaState("ready", pod=uid, address=status["podIP"])
-    return TrialReplicaState("starting", message=_delay(status, containers), pod=uid)
+        return TrialReplicaState("ready", pod_uid=pod_uid, address=status["podIP"])
+    return TrialReplicaState("starting", message=_delay(status, containers), pod_uid=pod_uid)
 
 
 def _is_done(init_container: Mapping[str, Any]) -> bool:
-    """Whether an init container has ended as it should: the servers start after it."""
+    """Whether an init container has ended with exit code 0, after which the other containers start."""
     ended = (init_container.get("state") or {}).get("terminated") or {}
     return bool(ended.get("exitCode") == 0)
 
 
-def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
-    """Return reason and message of a container that has ended, even if it was restarted."""
+def _end(container: Mapping[str, Any]) -> _End | None:
+    """Return why a container has ended, even if it was restarted since; None if it has not.
+
+    A restart is an end, as it interrupts the measurement.
+    """
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
     if ended is None:
         restarted = int(container.get("restartCount") or 0)
-        return ("Crashed", "the container was restarted") if restarted else None
+        return _End("Crashed", "the container was restarted") if restarted else None
     if ended.get("reason") in _ENDED_WITH_THE_NODE:
-        return "Interrupted", str(ended.get("message") or "the machine was restarted")
+        return _End("Interrupted", str(ended.get("message") or "the machine was restarted"))
     if ended.get("reason") == "Completed" and not container.get("restartCount") and "running" in state:
         return None
     detail = f": {ended['message']}" if ended.get("message") else ""
     if ended.get("reason") == "OOMKilled":
-        return (
+        return _End(
             "OutOfMemory",
             f"container {container['name']} was killed for exceeding its memory limit{detail}",
         )
     signal = f", signal {ended['signal']}" if ended.get("signal") else ""
-    return (
+    return _End(
         "Crashed",
         f"container {container['name']} ended with exit code {ended.get('exitCode')}{signal}{detail}",
     )
 
 
 def _delay(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
+    """Return what delays the start of a Pod with this status."""
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     if scheduled.get("status") == "False":
         return str(scheduled.get("message") or "no node takes the Pod")

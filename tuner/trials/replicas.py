@@ -13,12 +13,13 @@ from tuner.trials.cores import Cores
 from tuner.trials.replica_state import TrialReplicaState
 
 _TRIAL = "trial"
+"""Index of the Pods by the key of their trial."""
 _REFUSALS = (400, 403, 422)
 """HTTP statuses of an object that stays invalid when it is sent again."""
 
 
 class TrialReplicas:
-    """The replicas of all trials; one object per process."""
+    """The replicas of all trials, each a Deployment of the trial's name; one object per process."""
 
     def __init__(self, kube: Kube, settings: TrialSettings, watches: Watches) -> None:
         self._kube = kube
@@ -31,13 +32,14 @@ class TrialReplicas:
         self._pods.on_change(self._pod_changed)
         self._deployments.on_change(lambda before, after: self._wake(Key.of(after or before or {})))
         self._changes: dict[Key, asyncio.Event] = {}
+        """Set at the next change of a trial's Deployment or Pods, and then dropped; by the trial's key."""
         self.informers = (self._deployments, self._pods)
 
     async def start(self, trial: Object, spec: TrialSpec, cores: Cores) -> None:
-        """Create the Deployment.
+        """Create the Deployment, unless the trial has one.
 
         Raises:
-            errors.Permanent: `Refused`.
+            errors.Permanent: `Refused`, the API refuses it, or a Deployment of its name is not the trial's.
         """
         body = trial_deployment.deployment(trial, spec, cores, self._settings.grace_seconds)
         try:
@@ -50,27 +52,32 @@ class TrialReplicas:
                 raise
             raise errors.Permanent("Refused", str(error)) from error
 
-    def state(self, trial: Object, uid: str = "") -> TrialReplicaState:
-        """Return the state of the replica; with the `uid` of its Pod, another Pod is an interruption."""
+    def state(self, trial: Object, pod_uid: str = "") -> TrialReplicaState:
+        """Return the state of the replica; with a `pod_uid`, another Pod is an interruption."""
         key = Key.of(trial)
-        return replica_state.state_of(self._deployments.get(*key), self._pods.by_index(_TRIAL, str(key)), uid)
+        pods = self._pods.by_index(_TRIAL, str(key))
+        return replica_state.state_of(self._deployments.get(*key), pods, pod_uid)
 
-    def pod(self, trial: Object, uid: str) -> Object | None:
-        """Return the Pod from the cache."""
+    def pod(self, trial: Object, pod_uid: str) -> Object | None:
+        """Return the Pod from the cache; None if it is not there."""
         pods = self._pods.by_index(_TRIAL, str(Key.of(trial)))
-        return next((pod for pod in pods if pod["metadata"]["uid"] == uid), None)
+        return next((pod for pod in pods if pod["metadata"]["uid"] == pod_uid), None)
 
-    async def until(self, trial: Object, *states: str, uid: str = "") -> TrialReplicaState:
-        """Return the replica once it is in one of these states."""
+    async def until(self, trial: Object, *states: str, pod_uid: str = "") -> TrialReplicaState:
+        """Return the replica once its `state` is one of `states`; `pod_uid` is as for `state()`."""
         while True:
             change = self._changes.setdefault(Key.of(trial), asyncio.Event())
-            replica = self.state(trial, uid)
+            replica = self.state(trial, pod_uid)
             if replica.state in states:
                 return replica
             await change.wait()
 
     async def remove(self, trial: Object) -> None:
-        """Delete the Deployment and wait until its Pods are gone."""
+        """Delete the trial's Deployment, if it has one, and wait until its Pods are gone.
+
+        Raises:
+            errors.Temporary: `NotRemoved`, it exists after `removal_seconds`.
+        """
         deployment = await self._owned(trial)
         if deployment is None:
             return
@@ -90,6 +97,7 @@ class TrialReplicas:
         return self._deployments.get(*Key.of(trial)) is not None
 
     async def _owned(self, trial: Object) -> Object | None:
+        """Return the Deployment that the trial owns, from the API; None if there is none."""
         meta = trial["metadata"]
         try:
             deployment = await self._kube.get(kinds.DEPLOYMENT, meta["namespace"], meta["name"])

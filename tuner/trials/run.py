@@ -36,15 +36,15 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_MESSAGE = 300
+_MOST_CHARACTERS = 300
 """Characters of an unexpected error's message to keep."""
 
 
 class LoadGenerator(Protocol):
-    """A load generator."""
+    """A running load generator."""
 
     async def window(self, level: float, seconds: float) -> Samples:
-        """Hold this load for some seconds and return its samples.
+        """Hold this level (users, or requests per second) for some seconds and return its samples.
 
         Raises:
             errors.Temporary: `LoadFailed`, the generator died.
@@ -52,7 +52,7 @@ class LoadGenerator(Protocol):
 
 
 class TrialInstruments(Protocol):
-    """The instruments of a trial."""
+    """The instruments of a trial; `url` is scheme, host and port of its replica."""
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
         """Return the requests to send.
@@ -65,16 +65,19 @@ class TrialInstruments(Protocol):
     def generator(
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]
     ) -> AbstractAsyncContextManager[LoadGenerator]:
-        """Start a load generator on these cores."""
+        """Return a load generator on these cores, which runs within the context."""
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
         """Return the usage counters of the replica; None if unknown."""
 
     def busy_seconds(self, address: str, cores: tuple[int, ...]) -> float | None:
-        """Return the seconds that the cores have worked for all processes; None if unknown."""
+        """Return the seconds that these cores have worked since boot, for all processes; None if unknown.
+
+        `address` is the replica's: the cores of another machine are unknown.
+        """
 
     async def machine(self, pod: Object) -> str:
-        """Return the description of the machine; empty if unknown."""
+        """Return processor, cores and GPU of the replica's machine as text; empty if unknown."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,22 @@ class _UsageReading:
     """Usage counters at one moment."""
 
     container: ContainerUsage | None = None
+    """Of the replica; None if unknown."""
     busy_seconds: float | None = None
-    """Seconds that the replica's cores have worked for all processes."""
+    """Seconds that the replica's cores have worked since boot, for all processes; None if unknown."""
     at: float = 0.0
+    """Seconds of the monotonic clock."""
 
 
 def measurement_limit(load: Load, settings: TunerSettings) -> float:
-    """Return the most seconds from a ready replica to the end of its trial, in proportion to the load's."""
-    more = highest_load.most_seconds(load, settings.load) / highest_load.most_seconds(Load(), settings.load)
-    return settings.trials.most_seconds * max(1.0, more)
+    """Return the most seconds from a ready replica to the end of its trial.
+
+    It is `trials.most_seconds` for the default load, and more in proportion for a load whose search may take
+    longer.
+    """
+    default_search_seconds = highest_load.most_seconds(Load(), settings.load)
+    search_seconds = highest_load.most_seconds(load, settings.load)
+    return settings.trials.most_seconds * max(1.0, search_seconds / default_search_seconds)
 
 
 class TrialRun:
@@ -114,24 +124,26 @@ class TrialRun:
         self._store_status = report
         self._settings = settings
         self._began = clock.monotonic()
-        self._status = trial_status.begun(trial_deployment.before(self._spec, cores), clock.now())
+        self._status = trial_status.begun(trial_deployment.notes_before(self._spec, cores), clock.now())
         self._notes: list[str] = []
+        """Notes that the last status adds to those of `_status`."""
         self._search: State = highest_load.begin(
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
         self._disturbances: list[float] = []
-        """Share of the replica's cores that other processes used, for each window."""
-        self._level_samples: list[Samples] = []
-        """Samples of the last level."""
+        """Share of the time of the replica's cores that other processes used, for each step of the search."""
+        self._window_samples: list[Samples] = []
+        """Samples of the last window, one entry for it and one for each of its extensions."""
         self._requests = 0
+        """Requests of all windows, failed ones included."""
         self._errors: Counter[str] = Counter()
-        """Errors of the failed requests of all windows."""
+        """Number of failed requests of all windows by the text of their error."""
 
     async def measure(self) -> TrialStatus:
         """Start the replica, drive it, report, and return the last status; the caller removes the replica.
 
         Raises:
-            errors.SlipwayError: the API failed; any other error ends the trial.
+            errors.SlipwayError: the API failed. Permanent and errors of other types end the trial instead.
         """
         limit = asyncio.timeout(None)
         result: Window | None = None
@@ -150,11 +162,13 @@ class TrialRun:
                 reason, message = "TimedOut", f"not done after {seconds:.3g} s of load"
             else:
                 log.exception("trial %s", self._trial["metadata"]["name"])
-                reason, message = "LoadFailed", f"{type(error).__name__}: {error}"[:_MESSAGE]
+                reason, message = "LoadFailed", f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
                 self._notes.append(f"{UNEXPECTED_ERROR}: {message}")
-        self._notes += trial_deployment.after(self._spec, self._search.windows)
-        self._notes += trial_deployment.failures(self._requests, self._errors)
-        self._notes += trial_deployment.disturbed(self._disturbances, self._settings.trials.busy_share)
+        self._notes += trial_deployment.notes_after(self._spec, self._search.windows)
+        self._notes += trial_deployment.notes_on_failures(self._requests, self._errors)
+        self._notes += trial_deployment.notes_on_disturbance(
+            self._disturbances, self._settings.trials.busy_share
+        )
         self._status = trial_status.ended(
             self._status,
             reason,
@@ -168,17 +182,21 @@ class TrialRun:
         return self._status
 
     async def _report(self, **changed: Any) -> None:
+        """Change these fields of the status, and write it."""
         self._status = self._status.model_copy(update=changed)
         await self._store_status(self._trial, self._status)
 
     async def _measure(self, limit: asyncio.Timeout) -> Finished:
-        """Start the replica, which has a limit of its own, and drive it until `limit`, which is set here."""
+        """Start the replica, and drive it until the search ends.
+
+        `limit` is set once the replica is ready: the start has a limit of its own, `progress_deadline`.
+        """
         await self._report()
         replica = await self._start()
         limit.reschedule(
             asyncio.get_running_loop().time() + measurement_limit(self._spec.load, self._settings)
         )
-        pod = self._replicas.pod(self._trial, replica.pod) or {}
+        pod = self._replicas.pod(self._trial, replica.pod_uid) or {}
         if not_enforced := replica_state.not_enforced(pod):
             self._notes.append(f"LimitNotEnforced: {not_enforced}")
         await self._report(
@@ -206,6 +224,11 @@ class TrialRun:
         raise AssertionError("the last try returns or raises")
 
     async def _start(self) -> TrialReplicaState:
+        """Start the replica, and return it once it is ready.
+
+        Raises:
+            errors.Permanent: `NotReady`, or the reason why the replica ended.
+        """
         await self._replicas.start(self._trial, self._spec, self._cores)
         try:
             async with asyncio.timeout(duration.seconds(self._spec.progress_deadline)):
@@ -230,6 +253,7 @@ class TrialRun:
                 return self._replicas.state(self._trial)
 
     def _raise_if_ended(self, replica: TrialReplicaState) -> TrialReplicaState:
+        """Return the replica; one that has ended raises Permanent with the reason of its end."""
         if replica.state == "ended":
             self._status = self._status.model_copy(update={"restarts": replica.restarts})
             raise errors.Permanent(replica.reason, replica.message)
@@ -245,7 +269,7 @@ class TrialRun:
             except errors.Temporary as error:
                 if error.reason != LOAD_FAILED:
                     raise
-                self._raise_if_ended(self._replicas.state(self._trial, replica.pod))
+                self._raise_if_ended(self._replicas.state(self._trial, replica.pod_uid))
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
                 if failures == tries:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
@@ -255,7 +279,12 @@ class TrialRun:
     async def _measure_levels(
         self, generator: LoadGenerator, replica: TrialReplicaState, pod: Object, *, restarted: bool
     ) -> Finished:
-        reading = _UsageReading()
+        """Measure windows until the search ends; a restarted generator needs a whole warm-up.
+
+        A step that extends the last window replaces it by a window over both: its samples are those of both
+        steps, and its usage counts from the start of the first one, or from a restart of the generator.
+        """
+        at_window_start = _UsageReading()
         while isinstance(step := highest_load.next_step(self._search), MeasureLevel):
             warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if restarted else step.warmup
             if warmup:
@@ -263,10 +292,10 @@ class TrialRun:
             if self._status.phase != "Measuring":
                 await self._report(phase="Measuring")
             if not step.extends:
-                self._level_samples = []
-            if not step.extends or reading.container is None:
-                reading = await self._read_usage(pod, replica)
-            window = await self._measure_window(generator, step, replica, pod, reading)
+                self._window_samples = []
+            if not step.extends or at_window_start.container is None:
+                at_window_start = await self._read_usage(pod, replica)
+            window = await self._measure_window(generator, step, replica, pod, at_window_start)
             self._search = highest_load.after(self._search, window, extends=step.extends)
             await self._report(windows=list(self._search.windows))
             restarted = False
@@ -280,6 +309,7 @@ class TrialRun:
         pod: Object,
         before: _UsageReading,
     ) -> Window:
+        """Measure one step, and return the window that it begins or extends, whose usage `before` begins."""
         started = clock.now()
         samples = await self._while_alive(generator.window(step.level, step.seconds), replica)
         self._requests += len(samples.ok)
@@ -287,11 +317,11 @@ class TrialRun:
         if not samples.ok.all():
             await self._await_end(replica)
         after = await self._read_usage(pod, replica)
-        self._level_samples.append(samples)
-        samples_of_level = joined(self._level_samples)
+        self._window_samples.append(samples)
+        window_samples = joined(self._window_samples)
         window = await asyncio.to_thread(
             window_summary.summary,
-            samples_of_level,
+            window_samples,
             self._spec.constraints,
             self._settings.load,
             self._spec.objective_percentile,
@@ -301,19 +331,21 @@ class TrialRun:
             update={
                 "start_time": clock.rfc3339(started),
                 "usage": replica_usage.model_copy(
-                    update={"generator_cpu": round(samples_of_level.generator_cpu, 4)}
+                    update={"generator_cpu": round(window_samples.generator_cpu, 4)}
                 ),
             }
         )
 
     async def _read_usage(self, pod: Object, replica: TrialReplicaState) -> _UsageReading:
-        counters = await self._instruments.usage(pod)
-        return _UsageReading(
-            counters, self._instruments.busy_seconds(replica.address, self._cores.target), clock.monotonic()
-        )
+        container = await self._instruments.usage(pod)
+        busy_seconds = self._instruments.busy_seconds(replica.address, self._cores.replica)
+        return _UsageReading(container, busy_seconds, clock.monotonic())
 
     def _record_usage(self, before: _UsageReading, after: _UsageReading) -> Usage:
-        """Return the usage between two readings; note an unknown usage, and record the share of others."""
+        """Return the usage between two readings, and record the share of the cores that others used.
+
+        An unknown usage is noted once.
+        """
         if before.container is None or after.container is None:
             if "UsageUnknown" not in self._notes:
                 self._notes.append("UsageUnknown")
@@ -321,22 +353,25 @@ class TrialRun:
         seconds = after.at - before.at
         used = usage.between(before.container, after.container, seconds)
         if before.busy_seconds is not None and after.busy_seconds is not None and not self._cores.shared:
-            share = (after.busy_seconds - before.busy_seconds) / seconds - used.cpu_cores
-            self._disturbances.append(share / len(self._cores.target))
+            busy_cores = (after.busy_seconds - before.busy_seconds) / seconds
+            used_by_others = busy_cores - used.cpu_cores
+            self._disturbances.append(used_by_others / len(self._cores.replica))
         return used
 
     async def _await_end(self, replica: TrialReplicaState) -> None:
-        """Wait a moment for the node to report that the replica has ended."""
+        """Wait a moment for the node to report that the replica has ended; if it does, raise the reason."""
         try:
             async with asyncio.timeout(self._settings.trials.aftermath_seconds):
-                self._raise_if_ended(await self._replicas.until(self._trial, "ended", uid=replica.pod))
+                self._raise_if_ended(
+                    await self._replicas.until(self._trial, "ended", pod_uid=replica.pod_uid)
+                )
         except TimeoutError:
             return
 
     async def _while_alive(self, work: Coroutine[Any, Any, T], replica: TrialReplicaState) -> T:
-        """Await the work, unless the replica ends first."""
+        """Return the result of the work; if the replica ends first, cancel the work and raise the reason."""
         task = asyncio.create_task(work)
-        end = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=replica.pod))
+        end = asyncio.create_task(self._replicas.until(self._trial, "ended", pod_uid=replica.pod_uid))
         try:
             await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
             if end.done():

@@ -12,7 +12,7 @@ from serving.resources.tuning.trial import FINISHED, Reason, TrialStatus, Window
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]
 """Writes a trial's status, and retries until that succeeds."""
-MEASURED = ("Measured", "CannotBeatBest", "BreaksConstraint")
+_WITH_RESULT = ("Measured", "CannotBeatBest", "BreaksConstraint")
 """Reasons of a trial that has a result."""
 
 
@@ -31,10 +31,10 @@ def ended(
     seconds: float,
     now: dt.datetime,
 ) -> TrialStatus:
-    """Return the status of an ended trial."""
+    """Return the status of an ended trial, with `notes` after those of `status`; it took `seconds`."""
     return status.model_copy(
         update={
-            "phase": "Succeeded" if reason in MEASURED else "Failed",
+            "phase": "Succeeded" if reason in _WITH_RESULT else "Failed",
             "reason": reason,
             "message": message,
             "result": result,

@@ -4,7 +4,7 @@ The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded
 one machine memory includes shared pages; on a cluster it is the charge of the cgroup.
 """
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from serving import errors
 from serving.kube import Kube
@@ -19,41 +19,48 @@ NODES = "/api/v1/nodes"
 def of_pod(text: str, namespace: str, pod: str) -> ContainerUsage | None:
     """Return the sums over a Pod's containers in a node's metrics; None if they lack the Pod.
 
-    The peak is the sum of the containers' peaks.
+    The peak is the sum of the containers' peaks; `started` is the earliest start, `at` the latest sample.
+
+    Args:
+        text: the answer of `/metrics/cadvisor`.
+        namespace: of the Pod.
+        pod: the Pod's name.
     """
     containers = [
-        figures
-        for where, figures in cadvisor.containers(text).items()
-        if (where.namespace, where.pod) == (namespace, pod)
+        container_usage
+        for key, container_usage in cadvisor.containers(text).items()
+        if (key.namespace, key.pod) == (namespace, pod)
     ]
     if not containers:
         return None
-    times = {"started": min(c.started for c in containers), "at": max(c.at for c in containers)}
     sums = {field.name: sum(getattr(c, field.name) for c in containers) for field in fields(ContainerUsage)}
-    return ContainerUsage(**{**sums, **times})
+    summed = ContainerUsage(**sums)
+    return replace(summed, started=min(c.started for c in containers), at=max(c.at for c in containers))
 
 
 def between(before: ContainerUsage, after: ContainerUsage, seconds: float) -> Usage:
     """Return the usage in the time between two readings.
 
-    The node's timestamps replace `seconds` if it has any (kubelet reads every 10 to 15 s); two readings of
-    one timestamp give no CPU usage. A counter that fell was reset by a restart of the container and counts
-    from 0. Memory is the high-water mark if it rose, else the larger of the two readings.
+    `seconds` is the time between the readings; if the node has timestamps (kubelet samples every 10 to 15 s),
+    their difference replaces it, and two readings of one timestamp give no CPU usage. A counter that fell was
+    reset by a restart of the container and counts from 0.
     """
-    periods = _risen(before.periods, after.periods)
-    throttled = _risen(before.throttled_periods, after.throttled_periods)
+    periods = _increase(before.periods, after.periods)
+    throttled_periods = _increase(before.throttled_periods, after.throttled_periods)
+    # An unchanged peak is older than the first reading; a changed one was reached between the readings.
     peak = after.peak if after.peak != before.peak else 0.0
     span = after.at - before.at if before.at and after.at else seconds
     return Usage(
-        cpu_cores=_risen(before.cpu_seconds, after.cpu_seconds) / span if span > 0 else 0.0,
-        cpu_throttled=throttled / periods if periods else 0.0,
+        cpu_cores=_increase(before.cpu_seconds, after.cpu_seconds) / span if span > 0 else 0.0,
+        cpu_throttled=throttled_periods / periods if periods else 0.0,
         memory_bytes=int(max(before.working_set, after.working_set, peak)),
-        gpu_utilization=(before.gpu_duty + after.gpu_duty) / 2 / 100,
+        gpu_utilization=(before.gpu_duty + after.gpu_duty) / 2 / 100,  # mean of the readings, from percent
         gpu_memory_bytes=int(max(before.gpu_memory, after.gpu_memory)),
     )
 
 
-def _risen(before: float, after: float) -> float:
+def _increase(before: float, after: float) -> float:
+    """Return the increase of a counter, which is `after` if the counter was reset."""
     return after - before if after >= before else after
 
 
@@ -83,7 +90,7 @@ async def machine(kube: Kube, node: str) -> str:
     """
     try:
         figures = cadvisor.machine(await _metrics(kube, node))
-    except errors.Forbidden:  # of nodes/proxy, a right that few accounts have
+    except errors.Forbidden:  # few accounts have the right to nodes/proxy
         figures = {}
     if figures:
         return machine_summary(figures.get("cpu", ""), figures.get("cores", ""), figures.get("gpu", ""))
@@ -110,6 +117,13 @@ def machine_summary(cpu: str, cores: str, gpu: str) -> str:
 
 
 async def _metrics(kube: Kube, node: str) -> str:
+    """Return the answer of the node's `/metrics/cadvisor`.
+
+    Raises:
+        errors.Temporary: `NoUsage`, the API answered with an error other than Forbidden.
+        errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
+        errors.Unavailable: the API or the node did not answer.
+    """
     try:
         return (await kube.raw(f"{NODES}/{node}/proxy/{cadvisor.PATH}")).decode()
     except errors.Forbidden:

@@ -1,10 +1,10 @@
-"""Like Alibaba's AHPA: the higher of a reactive HPA and a daily profile at a high quantile, a start-up
-time early.
+"""A policy like Alibaba's AHPA: the higher count of a reactive HPA and of a daily profile, which is a high
+quantile of the load at a time of the day and is read a start-up time ahead.
 
 Sources: arXiv 2303.03640 and the product's documentation: `quantile: 95`, `scaleUpForward: 180`, at least
-seven days of history, reactive alone where no period shows. RobustPeriod and RobustSTL have no public
-code; a quantile per five minutes of the day over seven days stands for them, and the correlation of days
-for detecting a period.
+seven days of history, and only the reactive part where the load has no period. RobustPeriod and RobustSTL
+have no public code. In their place, the correlation of the load with that of the day before detects the
+period, and the profile is a quantile over seven days of each five minutes of the day.
 """
 
 import math
@@ -17,19 +17,20 @@ from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 DAYS = 7
-"""Days of history that it asks for, and that it uses."""
+"""Days of history without which there is no profile, and that the profile is made from."""
 QUANTILE = 0.95
+"""The profile's quantile of the load of a slot."""
 FORWARD = 180.0
 """Seconds of scaleUpForward until a start-up time is known."""
 SLOT = 5
-"""Minutes of the day that share a quantile."""
+"""Minutes of a slot; the profile has one rate for each slot of the day."""
 PERIODIC = 0.3
 """Correlation of the load with itself a day before, from which on a day counts as a period. Traces whose days
 look alike have 0.3 and more, others 0.15 and less."""
 
 
 class Ahpa:
-    """As reactive as an HPA; as the HPA it keeps a replica."""
+    """The higher count of an HPA and of the profile; at least one replica, as of the HPA."""
 
     interval = SYNC
 
@@ -39,10 +40,12 @@ class Ahpa:
         self._startups = Startups(FORWARD)
         self._minutes = Minutes(inputs.history, DAYS)
         self._profile: list[float] = []
-        self._checked = self._filled = 0
+        """Work per second by slot of the day; empty without a period."""
+        self._profile_day = self._profile_slot = 0
+        """The day and the slot, since 1970, up to which the profile is updated."""
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the higher of both."""
+        """Return the decision with the higher count."""
         self._startups.see(observation.replicas)
         if observation.load is not None:
             self._minutes.see(observation.load)
@@ -55,7 +58,7 @@ class Ahpa:
         return within_bounds(self._inputs, count, "Proactive", least=1, work=ahead)
 
     def _ahead(self, now: float) -> float:
-        """Return the highest rate of the profile until replicas that are ordered now are ready."""
+        """Return the highest work per second of the profile until replicas that are ordered now are ready."""
         if not self._profile:
             return 0.0
         first = int(now // MINUTE) // SLOT
@@ -64,38 +67,40 @@ class Ahpa:
         return max(self._profile[slot % slots] for slot in range(first, last + 1))
 
     def _learn(self) -> None:
-        """Compare the days once a day; add ended minutes to the profile every five minutes."""
+        """Build the profile once a day if the load has a period; update its slot when a slot has ended."""
         end = self._minutes.open
         if self._minutes.known < DAYS * DAY_MINUTES:
             return
         slot = end // SLOT
         day = end // DAY_MINUTES
-        if day != self._checked:
-            self._checked = day
-            self._profile = self._built(slot) if self._daily() >= PERIODIC else []
-        elif slot != self._filled and self._profile:
+        if day != self._profile_day:
+            self._profile_day = day
+            self._profile = self._profile_before(slot) if self._correlation_of_days() >= PERIODIC else []
+        elif slot != self._profile_slot and self._profile:
             self._profile[(slot - 1) % len(self._profile)] = self._of_slot(slot - 1)
-        self._filled = slot
+        self._profile_slot = slot
 
-    def _built(self, end: int) -> list[float]:
-        """Return the profile by slot of the day, of the slots before `end`."""
+    def _profile_before(self, end: int) -> list[float]:
+        """Return the profile made from the load before the slot `end`."""
         slots = DAY_MINUTES // SLOT
         start = end - slots
         return [self._of_slot(start + (position - start) % slots) for position in range(slots)]
 
     def _of_slot(self, slot: int) -> float:
-        """Return the quantile of the minutes of a slot, in it and at the same time of the days before."""
+        """Return the quantile over the minutes of a slot and of the same slot of the days before."""
         rates: list[float] = []
         for day in range(DAYS):
             rates += self._minutes.span(slot * SLOT - day * DAY_MINUTES, SLOT)
         return quantile(rates, QUANTILE)
 
-    def _daily(self) -> float:
-        """Return the correlation of the load, in means of a slot, with that of the day before."""
+    def _correlation_of_days(self) -> float:
+        """Return the autocorrelation of the load, in means of slots, at a lag of one day."""
         minutes = self._minutes.span(self._minutes.open - DAYS * DAY_MINUTES, DAYS * DAY_MINUTES)
         means = [sum(minutes[at : at + SLOT]) / SLOT for at in range(0, len(minutes), SLOT)]
-        middle = sum(means) / len(means)
-        apart = [mean - middle for mean in means]
-        total = sum(value * value for value in apart)
-        both = sum(before * after for before, after in zip(apart, apart[DAY_MINUTES // SLOT :], strict=False))
-        return both / total * DAYS / (DAYS - 1) if total > 0 else 0.0
+        mean = sum(means) / len(means)
+        deviations = [value - mean for value in means]
+        squares = sum(value * value for value in deviations)
+        a_day_later = deviations[DAY_MINUTES // SLOT :]
+        products = sum(before * after for before, after in zip(deviations, a_day_later, strict=False))
+        # The products are of one day less than the squares.
+        return products / squares * DAYS / (DAYS - 1) if squares > 0 else 0.0

@@ -1,9 +1,9 @@
-"""AIBrix's APA: a ratio with tolerances and rates, and a cooldown on the way down.
+"""AIBrix's APA: a ratio with a tolerance and a limit of each change, and a cooldown on the way down.
 
 Source: vllm-project/aibrix@e3e10f9 `pkg/controller/podautoscaler/algorithm/apa.go`, defaults of
-`context/context.go`, windows of `metrics/client.go`. Its documentation calls the cooldown a stabilisation
-window, as of an HPA, and so it is here; at that commit `stabilizeRecommendation` takes the lowest
-recommendation of the window on the way down, which holds nothing back.
+`context/context.go`, windows of `metrics/client.go`. Its documentation calls the cooldown a stabilization
+window as of an HPA, and here it is one. At that commit `stabilizeRecommendation` takes the lowest
+recommendation of the window on the way down, which delays no removal.
 """
 
 import math
@@ -26,13 +26,13 @@ WINDOW = 180.0
 TOLERANCE = 0.1
 """Deviation of the ratio of the metric to its target within which nothing changes, up and down alike."""
 MOST_TIMES = 2.0
-"""Times the replicas, up or down, in a decision."""
+"""Largest factor by which a decision multiplies or divides the replicas."""
 COOLDOWN = 300.0
-"""Seconds of which the way down takes the highest recommendation; the way up is free."""
+"""Seconds of the stabilization window: scaling down takes its highest recommendation."""
 
 
 def recommended(current: int, ratio: float) -> int:
-    """Return the replicas for a ratio of the metric per replica to its target."""
+    """Return the replicas for a ratio: of the requests per ready replica to their target."""
     count = math.ceil(current * ratio - 1e-9)
     if ratio > 1 + TOLERANCE:
         return min(count, math.ceil(MOST_TIMES * current))

@@ -1,11 +1,11 @@
-"""NVIDIA Dynamo's planner: every three minutes the forecast load over the throughput of an engine is the
-floor, and every five seconds a replica is added or removed by what is in flight.
+"""NVIDIA Dynamo's planner: a floor from the forecast load every three minutes, and a replica more or fewer by
+the requests in flight every five seconds.
 
 Source: ai-dynamo/dynamo `components/src/dynamo/planner/core/throughput_scaling.py` (0c9050c),
 `load_scaling.py` (0c6da1e, its thresholds for throughput), `load/predictors.py` (260b6ae). Its auto-ARIMA
-is an ARIMA(1,1,0) here, fitted anew each time to the last 50 values. Profiled throughput at the SLA is
-the capacity; requests in flight over the concurrency stand for the use of the KV cache. Load is even over
-replicas, so all of them agree.
+is an ARIMA(1,1,0) here, fitted at each forecast to the last 50 values. The floor is the forecast over the
+profiled throughput of an engine at the SLA, here the capacity. Requests in flight over the concurrency of a
+replica stand for the use of its KV cache. Load is even over replicas, so one use decides for all of them.
 """
 
 import math
@@ -27,15 +27,15 @@ SCALE_UP_USE = 1.0
 SCALE_DOWN_USE = 0.6
 """Use of the cache below which a replica is removed."""
 LEAST_VALUES = 5
-"""Values before which the forecast is the last value."""
+"""Fewest values for a fit; with fewer the forecast is the last value."""
 FITTED_VALUES = 50
-"""Values that the model is fitted to."""
+"""Most recent values that the model is fitted to."""
 MAX_COEFFICIENT = 0.99
-"""The most that a change is followed by, of itself: beyond it the forecast would run away."""
+"""Largest share of a change that the next change repeats: changes with a coefficient of 1 never fade."""
 
 
 def forecast(values: Sequence[float]) -> float:
-    """Return the next value: the last and, from five on, the share of the last change that persists."""
+    """Return the next value by ARIMA(1,1,0): the last value, and a fitted share of the last change."""
     if len(values) < LEAST_VALUES:
         return values[-1] if values else 0.0
     changes = [after - before for before, after in pairwise(values)]
@@ -46,7 +46,7 @@ def forecast(values: Sequence[float]) -> float:
 
 
 class Dynamo:
-    """At least one replica; nothing changes while replicas are on their way."""
+    """The planner's decisions: at least one replica, and no change while a replica starts."""
 
     interval = LOAD_INTERVAL
 
@@ -63,7 +63,10 @@ class Dynamo:
         self._rates = deque(
             (work[-FITTED_VALUES:] / (steps_per_interval * history.step)).tolist(), FITTED_VALUES
         )
-        self._work = self._seconds = self._forecast_rate = 0.0
+        """Work per second of the last intervals of `THROUGHPUT_INTERVAL`."""
+        self._work = self._seconds = 0.0
+        """Work and length of the current interval so far."""
+        self._forecast_rate = 0.0
         self._floor = 1
 
     def decide(self, observation: Observation) -> Decision:
@@ -92,4 +95,5 @@ class Dynamo:
 
 
 def _change(use: float) -> int:
+    """Return the replicas to add, 1, 0 or -1, for the used share of the cache."""
     return (use > SCALE_UP_USE) - (use < SCALE_DOWN_USE)

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscaler of Kubernetes, `autoscaling/v2`, on utilisation of a resource, with every default.
+"""The HorizontalPodAutoscaler (`autoscaling/v2`) of Kubernetes on utilisation of a resource, all defaults.
 
 Sources: kubernetes/kubernetes `pkg/controller/podautoscaler/replica_calculator.go` (GetResourceReplicas,
 0006726) and `horizontal.go` (stabilisation and rules); defaults of `pkg/apis/autoscaling/v2/defaults.go`.
@@ -16,15 +16,16 @@ SYNC = 15.0
 TOLERANCE = 0.1
 """Deviation of the ratio of a metric to its target within which nothing changes."""
 STABILISATION = 300.0
-"""Seconds of which scaling down takes the highest recommendation."""
+"""Seconds of the stabilization window: scaling down takes its highest recommendation."""
 UP_PODS = 4
-"""Replicas that may be added in 15 s, or the current count if that is more."""
+"""Replicas that may be added in a period of 15 s; the current count if that is more."""
 
 
 class Behaviour:
     """The default `behavior`: up by max(100 %, 4 replicas) per 15 s; down to the highest of 300 s.
 
-    The period of the rule for scaling up is that of reconciliations: no event of the period before counts.
+    The period of the rule for scaling up is the time between reconciliations, so that no earlier scaling
+    event lies in the period.
     """
 
     def __init__(self, stabilisation: float = STABILISATION) -> None:
@@ -32,7 +33,10 @@ class Behaviour:
         self._begun = False
 
     def applied(self, now: float, current: int, recommended: int) -> int:
-        """Return the replicas to ask for; the first call records the current number as a recommendation."""
+        """Return the recommended count within the rules, at `now` in seconds.
+
+        The first call records the current count as a recommendation.
+        """
         if not self._begun:
             self._down.of(now, current)
             self._begun = True
@@ -43,25 +47,31 @@ class Behaviour:
 
 
 def of_utilisation(ratio: float, current: int, ready: int, starting: int) -> int:
-    """Return the recommendation of a ratio of utilisation to target, measured on the ready replicas.
+    """Return the recommended count for a utilisation.
 
-    On the way up, replicas that are not ready count as idle; where that turns the direction, nothing changes.
+    On the way up, starting replicas count as idle. The count does not change if that turns the direction.
+
+    Args:
+        ratio: of the mean utilisation of the ready replicas to its target.
+        current: desired replicas.
+        ready: ready replicas.
+        starting: starting replicas.
     """
-    counted, over = ready, ratio
+    counted, counted_ratio = ready, ratio
     if starting and ratio > 1:
         counted = ready + starting
-        over = ratio * ready / counted
-        if over < 1:
+        counted_ratio = ratio * ready / counted
+        if counted_ratio < 1:
             return current
-    if abs(1 - over) <= TOLERANCE:
+    if abs(1 - counted_ratio) <= TOLERANCE:
         return current
-    count = math.ceil(over * counted - 1e-9)
-    turned = (over < 1 and count > current) or (over > 1 and count < current)
-    return current if turned else count
+    count = math.ceil(counted_ratio * counted - 1e-9)
+    is_turned = (counted_ratio < 1 and count > current) or (counted_ratio > 1 and count < current)
+    return current if is_turned else count
 
 
 def of_total(total: float, target: float, current: int) -> int:
-    """Return the recommendation of an external metric: its total over the target per replica."""
+    """Return the recommended count for an external metric: its total over the target of one replica."""
     if abs(1 - total / (target * current)) <= TOLERANCE:
         return current
     return math.ceil(total / target)

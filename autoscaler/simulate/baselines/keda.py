@@ -12,13 +12,15 @@ from autoscaler.simulate.baselines.measures import TARGET, requests_in_service, 
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 30.0
-"""Seconds between looks at the trigger, which only decide between zero and the rest."""
+"""Seconds between polls of the trigger, which only decide between zero replicas and at least one."""
 COOLDOWN = 300.0
-"""Seconds without activity before zero."""
+"""Seconds without a request before zero."""
 
 
 class Keda:
-    """External metric for the HPA; a lost reading is an error of the scaler, at which nothing changes."""
+    """KEDA's scaler, which is also the external metric of the HPA. Without a reading the scaler has an error,
+    and nothing changes.
+    """
 
     interval = SYNC
 
@@ -27,6 +29,7 @@ class Keda:
         self._target = max(TARGET * inputs.capacity.concurrency, 0.01)
         self._behaviour = Behaviour()
         self._poll_at = self._active_at = float("-inf")
+        """Unix seconds of the next poll, and of the last poll with a request."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the count of the scaler, or of the HPA between its polls."""
@@ -45,6 +48,7 @@ class Keda:
         return within_bounds(self._inputs, count, "ScalerActive", least=1)
 
     def _poll(self, now: float, total: float, current: int) -> Decision | None:
+        """Return the decision to or from zero; None: the HPA decides."""
         if self._active_at == float("-inf"):
             self._active_at = now
         if total > 0:

@@ -14,7 +14,7 @@ from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, reques
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TARGET_MIN = 0.01
-"""Requests in flight per replica, at least."""
+"""Least target of requests in flight per replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +24,23 @@ class KpaConfig:
     tick: float = 2.0
     """Seconds between decisions."""
     stable_window: float = 60.0
-    """Seconds."""
+    """Seconds of the window of the mean concurrency."""
     panic_share: float = 0.1
-    """The panic window, as a share of the stable window."""
+    """Length of the panic window, as a share of the stable window."""
     panic_threshold: float = 2.0
-    """Replicas that the panic window asks for, over the ready ones, from which on there is panic."""
+    """Replicas for the panic window, as a multiple of the ready replicas, from which on there is panic."""
     max_scale_up: float = 1000.0
-    """Times the ready replicas."""
+    """Most replicas of a decision, as a multiple of the ready replicas."""
     max_scale_down: float = 2.0
-    """Share of the ready replicas that remain at least, as a divisor."""
+    """Fewest replicas of a decision: the ready replicas divided by this number."""
     target: float = TARGET
-    """Share of the concurrency of a replica."""
+    """Requests in flight per replica, as a share of its concurrency."""
     grace: float = 30.0
-    """Seconds that the activator must be in the path before zero."""
+    """Seconds for which the activator must be in the request path before zero."""
     retention: float = 0.0
-    """Seconds that the last replica stays after the decision for zero."""
+    """Seconds for which the last replica stays after the decision for zero."""
     burst_capacity: float = 211.0
-    """Requests in flight beyond which replicas are trusted without the activator in the path."""
+    """Free slots, after the load of the panic window, from which on the activator leaves the request path."""
 
 
 KPA_TUNED = KpaConfig(stable_window=300.0, retention=900.0)
@@ -58,10 +58,15 @@ class Kpa:
         self._panic = ReadingWindow(self._config.stable_window * self._config.panic_share)
         self._target = max(inputs.capacity.concurrency * self._config.target, TARGET_MIN)
         self._panic_since: float | None = None
+        """Time of the last decision over the panic threshold; None: no panic."""
         self._max_panic_replicas = 0
+        """In panic the count does not fall below this one."""
         self._active_since: float | None = None
+        """Since when the target has ready replicas, as Knative's PodAutoscaler is Active."""
         self._idle_since: float | None = None
+        """Since when zero is asked for after a stable window of activity."""
         self._in_path_since: float | None = None
+        """Since when the activator is in the request path."""
         self._begun = False
 
     def decide(self, observation: Observation) -> Decision:
@@ -86,7 +91,7 @@ class Kpa:
         return within_bounds(self._inputs, count, reason)
 
     def _begin(self, now: float, ready: int) -> None:
-        """A decider that finds more than one replica ready begins in panic: it has no data yet."""
+        """Begin in panic if more than one replica is ready, as Knative's decider does: it has no data yet."""
         self._begun = True
         if ready > 1:
             self._panic_since, self._max_panic_replicas = now, ready
@@ -97,6 +102,7 @@ class Kpa:
         self._panic.add(load.end, load.seconds, concurrency)
 
     def _scale(self, now: float, ready: int) -> int:
+        """Return the replicas for the stable window, and in panic at least those for the panic window."""
         config, at_least_one = self._config, max(ready, 1)
         most = math.ceil(config.max_scale_up * at_least_one)
         least = math.floor(at_least_one / config.max_scale_down)
@@ -113,15 +119,19 @@ class Kpa:
         return self._max_panic_replicas
 
     def _update_activator_path(self, now: float, ready: int) -> None:
-        """Knative keeps the activator in the request path while its excess burst capacity is negative."""
-        total = ready * self._inputs.capacity.concurrency
-        if total - self._config.burst_capacity - self._panic.mean() >= 0:
+        """Keep the activator in the request path while Knative's excess burst capacity is negative."""
+        slots = ready * self._inputs.capacity.concurrency
+        if slots - self._config.burst_capacity - self._panic.mean() >= 0:
             self._in_path_since = None
         elif self._in_path_since is None:
             self._in_path_since = now
 
     def _to_zero(self, now: float, desired: int, ready: int) -> Decision:
-        """Active for a stable window, then idle for the retention, and in the path for the grace."""
+        """Return the decision when zero is asked for.
+
+        The last replica is removed once the target was active for a stable window, then idle for the
+        retention, and idle or with the activator in the path for the grace.
+        """
         if desired == 0:
             self._active_since = self._idle_since = None
             return within_bounds(self._inputs, 0, "AtZero")

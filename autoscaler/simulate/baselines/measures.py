@@ -1,7 +1,9 @@
 """Shared parts of the baselines: windows over readings, stabilisation, bounds, and views of the load."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation, Replicas
@@ -14,55 +16,66 @@ ROUNDING = 1e-6
 """Requests in flight below which a mean counts as none; Knative rounds to six digits as well."""
 
 
-class ReadingWindow:
-    """Mean over the last seconds of readings, each weighted by the span that it stands for.
+class _WindowReading(NamedTuple):
+    """A value that stands for the `span` seconds until `end`, in Unix seconds."""
 
-    It ends at the latest reading and not now: readings arrive late, and a short window would be empty.
+    end: float
+    span: float
+    value: float
+
+
+class ReadingWindow:
+    """Mean of the readings of the last seconds, each weighted by the span that it stands for.
+
+    The window ends at the latest reading, not now: readings arrive late, and a short window would be empty.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._readings: deque[tuple[float, float, float]] = deque()
+        self._readings: deque[_WindowReading] = deque()
         self._area = 0.0
+        """Sum of span times value over the kept readings."""
         self._span = 0.0
+        """Sum of the spans of the kept readings, in seconds."""
 
     @property
     def end(self) -> float | None:
-        """Unix seconds of the latest reading; None: there is none."""
-        return self._readings[-1][0] if self._readings else None
+        """Unix seconds of the end of the latest reading; None without a reading."""
+        return self._readings[-1].end if self._readings else None
 
     def add(self, end: float, span: float, value: float) -> None:
-        """Take a reading of `value` that stands for the `span` seconds until `end`."""
-        self._readings.append((end, span, value))
+        """Add a reading of `value` that stands for the `span` seconds until `end`, in Unix seconds."""
+        self._readings.append(_WindowReading(end, span, value))
         self._area += span * value
         self._span += span
-        while self._readings[0][0] <= end - self._seconds:
-            _, gone, before = self._readings.popleft()
-            self._area -= gone * before
-            self._span -= gone
+        while self._readings[0].end <= end - self._seconds:
+            removed = self._readings.popleft()
+            self._area -= removed.span * removed.value
+            self._span -= removed.span
 
     def mean(self) -> float:
-        """Return the mean; over less than the window while readings are fewer, and 0 without any."""
+        """Return the mean, over less than the window while the readings span less; 0 without a reading."""
         if not self._readings:
             return 0.0
         outside = self._span - self._seconds
         area, span = self._area, self._span
         if outside > 0:
-            area -= outside * self._readings[0][2]
+            area -= outside * self._readings[0].value  # the oldest reading began before the window
             span = self._seconds
         mean = area / span if span > 0 else 0.0
         return mean if mean > ROUNDING else 0.0
 
 
 class Highest:
-    """The highest of the values of the last seconds."""
+    """The highest of the values of the last seconds, as of a stabilization window."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._values: deque[tuple[float, float]] = deque()
+        """Time in seconds and value; values fall, as a value below a later one cannot be the highest."""
 
     def of(self, now: float, value: float) -> float:
-        """Take a value and return the highest of the window."""
+        """Add the value at `now`, in seconds, and return the highest value of the window."""
         values = self._values
         while values and values[-1][1] <= value:
             values.pop()
@@ -73,15 +86,15 @@ class Highest:
 
 
 class Startups:
-    """How long starts take, as an operator would configure it: the longest of the recent ones."""
+    """The start-up time that an operator would configure: the longest of the last `kept` starts."""
 
     def __init__(self, unknown: float = 60.0, kept: int = 20) -> None:
         self.seconds = unknown
-        """`unknown` until a start has ended: a minute is a typical start of a model image."""
+        """Start-up time; `unknown` until a start has ended: a minute is a typical start of a model image."""
         self._seen: deque[float] = deque(maxlen=kept)
 
     def see(self, replicas: Replicas) -> None:
-        """Take note of the starts that ended since the last observation."""
+        """Add the start-up times of the replicas that became ready since the last observation."""
         if replicas.started:
             self._seen.extend(replicas.started)
             self.seconds = max(self._seen)
@@ -98,7 +111,10 @@ def rate(load: Load) -> float:
 
 
 def utilisation(observation: Observation, inputs: PolicyInputs) -> float | None:
-    """Return the share of the ready replicas' capacity in use, at most 1; None: not measured."""
+    """Return the used share of the ready replicas' capacity, 0 to 1; None: not measured.
+
+    The gauge has the share. Without it the share is that of the load: 1 while requests are queued.
+    """
     gauge = observation.gauges.get(UTILISATION)
     if gauge is not None:
         return min(gauge, 1.0)
@@ -116,11 +132,11 @@ def within_bounds(
     """Return a decision within the bounds.
 
     Args:
-        inputs: whose bounds hold.
+        inputs: `min_replicas` and `max_replicas`.
         count: replicas before bounds.
         reason: the binding rule.
-        least: replicas, where a baseline cannot go down to the minimum of the inputs.
-        work: work per second.
+        least: least replicas of a baseline that has a minimum of its own, beside `min_replicas`.
+        work: arriving work per second that the decision is based on.
     """
     low = inputs.min_replicas if least is None else max(least, inputs.min_replicas)
     replicas = min(max(count, low), inputs.max_replicas)
@@ -128,7 +144,7 @@ def within_bounds(
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of the values do not exceed."""
+    """Return the smallest value that at least `share` (0 to 1) of the values do not exceed."""
     ordered = sorted(values)
-    rank = -int(-share * len(ordered) // 1)
+    rank = math.ceil(share * len(ordered))
     return ordered[max(rank, 1) - 1]

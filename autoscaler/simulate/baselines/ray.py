@@ -15,11 +15,12 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 TICK = 5.0
 """Seconds: its loop runs each 0.1 s, but nothing is new more often than readings come."""
 LOOK_BACK = 30.0
-"""Seconds of which the requests are the mean."""
+"""Seconds over which the mean of the requests is taken."""
 UP_DELAY = 30.0
-"""Seconds."""
+"""Seconds for which more replicas must be needed before they are ordered."""
 DOWN_DELAY = 600.0
-"""Seconds; the same for zero, since downscale_to_zero_delay_s has no default."""
+"""Seconds for which fewer replicas must be needed before one is removed; the last one too, since
+downscale_to_zero_delay_s has no default."""
 
 
 class RayServe:
@@ -32,7 +33,9 @@ class RayServe:
         self._target = max(TARGET * inputs.capacity.concurrency, 0.01)
         self._ongoing = ReadingWindow(LOOK_BACK)
         self._direction = 0
+        """Direction of the change that is needed: 1 up, -1 down, 0 none."""
         self._since = 0.0
+        """Since when the direction is the same, in Unix seconds."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the target after bounds and delays."""
@@ -48,6 +51,7 @@ class RayServe:
         return within_bounds(self._inputs, *self._delayed(now, desired, target))
 
     def _delayed(self, now: float, desired: int, target: int) -> tuple[int, str]:
+        """Return the count and its reason: `desired` once the delay has passed, until then `target`."""
         direction = (desired > target) - (desired < target)
         if direction != self._direction:
             self._direction, self._since = direction, now

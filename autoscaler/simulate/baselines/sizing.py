@@ -1,4 +1,4 @@
-"""From a forecast rate of work to replicas: utilisation, backlog, and a window on the way down."""
+"""Replicas for a forecast rate of work: at a utilisation, with a backlog, and stabilized on the way down."""
 
 import math
 
@@ -9,40 +9,43 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 UTILISATION = 0.85
 """Share of capacity that the forecast rate may take."""
 CATCH_UP = 60.0
-"""Seconds in which a backlog is to be gone."""
+"""Seconds in which further replicas serve the backlog."""
 DOWN_WINDOW = 180.0
-"""Seconds of which the highest need is kept."""
+"""Seconds of the stabilization window: the count is the highest need of the window."""
 KEEP = 600.0
 """Seconds that the last replica stays without requests, where zero is allowed."""
 LEAST = 1e-3
-"""Share of a replica up to which a need counts as none, as means that fade never end."""
+"""Share of a replica up to which a need counts as none: an exponential mean never reaches 0."""
 TICK = 5.0
-"""Seconds between decisions: those between readings."""
+"""Seconds between decisions: the time between two readings."""
 
 
 class Sizing:
-    """The need follows the rate; a backlog adds as much again at most, so that it does not wind up."""
+    """Computes the count. The replicas for the backlog are at most as many as those for the rate, or one, so
+    that a backlog that builds up while replicas start does not order replicas without limit.
+    """
 
     def __init__(self, inputs: PolicyInputs) -> None:
         self._inputs = inputs
         self._highest = Highest(DOWN_WINDOW)
         self._busy_at = float("-inf")
+        """Unix seconds of the last reading with a request."""
 
     def replicas(self, observation: Observation, rate: float) -> int:
-        """Return the replicas for work per second, to be called with each reading."""
+        """Return the replicas for `rate`, the forecast work per second; called at each decision."""
         now, load = observation.now, observation.load
         if self._busy_at == float("-inf") or (
             load is not None and (load.arrivals or requests_in_service(load) > 0)
         ):
             self._busy_at = now
-        need = rate / (UTILISATION * self._inputs.capacity.rate)
-        extra = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
-        count = math.ceil(need + min(extra, max(need, 1.0)) - LEAST)
+        for_rate = rate / (UTILISATION * self._inputs.capacity.rate)
+        for_backlog = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
+        count = math.ceil(for_rate + min(for_backlog, max(for_rate, 1.0)) - LEAST)
         replicas = int(self._highest.of(now, count))
         return max(replicas, 1) if now - self._busy_at < KEEP else replicas
 
     def _backlog(self, load: Load, ready: int) -> float:
-        """Return the replicas that catch up with the backlog within its time."""
+        """Return the replicas that serve the waiting requests within `CATCH_UP`."""
         slots = self._inputs.capacity.concurrency
-        waits = max(load.in_flight - ready * slots, 0.0) + load.held
-        return waits * self._inputs.service_seconds / (slots * CATCH_UP)
+        waiting = max(load.in_flight - ready * slots, 0.0) + load.held
+        return waiting * self._inputs.service_seconds / (slots * CATCH_UP)

@@ -9,10 +9,10 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 
 
 class Static:
-    """The busiest step of the history at 70 % of capacity; without a history all that there is room for."""
+    """Replicas for the busiest step of the history at a use of `TARGET`; without a history `max_replicas`."""
 
     interval = 300.0
-    """Seconds; nothing changes, so seldom is enough."""
+    """Seconds between decisions; long, as the count never changes."""
 
     def __init__(self, inputs: PolicyInputs) -> None:
         self._inputs = inputs
@@ -22,5 +22,5 @@ class Static:
             self._replicas = max(math.ceil(busiest / (TARGET * inputs.capacity.rate)), 1)
 
     def decide(self, observation: Observation) -> Decision:  # noqa: ARG002 - a policy's signature
-        """Return the same as ever."""
+        """Return the fixed count."""
         return within_bounds(self._inputs, self._replicas, "Static")

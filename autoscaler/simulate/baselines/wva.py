@@ -3,8 +3,8 @@
 Source: llm-d/llm-d-workload-variant-autoscaler@b08b1c7 `internal/saturation/analyzer.go`,
 `docs/saturation-analyzer.md`, `docs/user-guide/scale-to-zero.md`. There is one variant; requests in
 flight over the concurrency of a replica stand for the use of its KV cache. Load is even over replicas, so
-either all of them are saturated or none is. The HPA that carries its targets out is left away, with its
-delays: that is in its favour.
+either all of them are saturated or none is. The HPA that carries its targets out, and the delays of that HPA,
+are omitted, which is in favour of this baseline.
 """
 
 from autoscaler.decision import Decision
@@ -16,42 +16,50 @@ POLLING = 5.0
 """Seconds between checks for held requests at zero; it checks every 100 ms, readings come every 5 s."""
 INTERVAL = 60.0
 """Seconds between optimisations: GLOBAL_OPT_INTERVAL."""
-PEAK = 60.0
-"""Seconds of which the highest usage and queue are taken."""
-CACHE = 0.8
+PEAK_WINDOW = 60.0
+"""Seconds over which the highest use of the cache and the longest queue are taken."""
+SATURATED_CACHE = 0.8
 """Share of the cache from which on a replica is saturated."""
-QUEUE = 5.0
-"""Waiting requests from which on a replica is saturated."""
+SATURATED_QUEUE = 5.0
+"""Waiting requests per replica from which on a replica is saturated."""
 SPARE_CACHE = 0.1
-"""Mean share of the cache left to saturation, below which a replica is added."""
+"""Share of the cache between its use and saturation below which a replica is added."""
 SPARE_QUEUE = 3.0
-"""Mean waiting requests left to saturation, below which a replica is added."""
+"""Waiting requests per replica between the queue and saturation below which a replica is added."""
 RETENTION = 600.0
 """Seconds without requests before zero, where zero is allowed."""
 
 
 def step(ready: int, cache: float, queue: float) -> int:
-    """Return 1, 0 or -1: the replicas to add, from the peaks of cache usage and queue per replica."""
-    saturated = cache >= CACHE or queue >= QUEUE
-    if saturated or CACHE - cache < SPARE_CACHE or QUEUE - queue < SPARE_QUEUE:
+    """Return the replicas to add: 1, 0 or -1.
+
+    Args:
+        ready: ready replicas.
+        cache: peak use of a replica's cache, 0 to 1.
+        queue: peak of the waiting requests per replica.
+    """
+    saturated = cache >= SATURATED_CACHE or queue >= SATURATED_QUEUE
+    if saturated or SATURATED_CACHE - cache < SPARE_CACHE or SATURATED_QUEUE - queue < SPARE_QUEUE:
         return 1
     if ready < 2:
         return 0
-    share = ready / (ready - 1)
-    safe = CACHE - cache * share >= SPARE_CACHE and QUEUE - queue * share >= SPARE_QUEUE
-    return -1 if safe else 0
+    growth = ready / (ready - 1)  # of the load of each replica when one is removed
+    cache_is_safe = SATURATED_CACHE - cache * growth >= SPARE_CACHE
+    queue_is_safe = SATURATED_QUEUE - queue * growth >= SPARE_QUEUE
+    return -1 if cache_is_safe and queue_is_safe else 0
 
 
 class Wva:
-    """Nothing changes while a replica is on its way."""
+    """The analyzer's steps, with scale to zero; nothing changes while a replica starts."""
 
     interval = POLLING
 
     def __init__(self, inputs: PolicyInputs) -> None:
         self._inputs = inputs
-        self._cache, self._queue = Highest(PEAK), Highest(PEAK)
-        self._peaks = (0.0, 0.0)
-        self._next = self._busy_at = float("-inf")
+        self._highest_cache, self._highest_queue = Highest(PEAK_WINDOW), Highest(PEAK_WINDOW)
+        self._peak_cache = self._peak_queue = 0.0
+        self._next_round = self._busy_at = float("-inf")
+        """Unix seconds of the next optimisation, and of the last reading with a request."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the target of the analyzer, or the wake from zero between its rounds."""
@@ -65,22 +73,24 @@ class Wva:
         if replicas.desired == 0:
             waits = load is not None and load.held > 0
             return within_bounds(self._inputs, int(waits), "ScaledFromZero" if waits else "AtZero")
-        if now < self._next:
+        if now < self._next_round:
             return within_bounds(self._inputs, replicas.desired, "BetweenRounds", least=1)
-        self._next = now + INTERVAL
+        self._next_round = now + INTERVAL
         if self._inputs.min_replicas == 0 and now - self._busy_at > RETENTION:
             return within_bounds(self._inputs, 0, "ScaledToZero")
         if load is None or replicas.starting or replicas.ready != replicas.desired:
             return within_bounds(self._inputs, replicas.desired, "InTransition", least=1)
-        change = step(replicas.ready, *self._peaks)
+        change = step(replicas.ready, self._peak_cache, self._peak_queue)
         return within_bounds(self._inputs, replicas.ready + change, _REASONS[change], least=1)
 
     def _see(self, load: Load, ready: int) -> None:
+        """Add a reading to the peaks."""
         if ready == 0:
             return
         slots = ready * self._inputs.capacity.concurrency
-        cache = self._cache.of(load.end, min(load.in_flight / slots, 1.0))
-        self._peaks = (cache, self._queue.of(load.end, max(load.in_flight - slots, 0.0) / ready))
+        self._peak_cache = self._highest_cache.of(load.end, min(load.in_flight / slots, 1.0))
+        queue = max(load.in_flight - slots, 0.0) / ready
+        self._peak_queue = self._highest_queue.of(load.end, queue)
 
 
 _REASONS = {1: "Saturated", 0: "Kept", -1: "RemovalSafe"}

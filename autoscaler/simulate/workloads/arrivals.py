@@ -1,4 +1,7 @@
-"""Arrivals from traces that have only counts, rates or laws; measured requests are used as they are. Pure."""
+"""Arrivals for traces without single requests: for rates of bins, and for laws of clients. Pure.
+
+A `BinTrace` has a rate for each bin; a `ClientTrace` has a rate and a law for each window of each client.
+"""
 
 from collections.abc import Sequence
 
@@ -8,32 +11,33 @@ from autoscaler.simulate.workloads.load import Floats
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace
 
 SAME = 0.02
-"""Relative difference of mean rates up to which clients belong to a trace of rates: rounding of published
-figures.
+"""Relative difference of total requests up to which clients belong to a trace of rates: published figures are
+rounded.
 """
 
 
 def rates(trace: BinTrace, start: float, seconds: float, step: float) -> Floats:
-    """Return requests per second at even steps from `start` seconds of the trace on.
+    """Return requests per second for each step of `step` seconds, from `start` seconds of the trace on.
 
-    The rate is linear between the middles of bins, scaled so that each bin keeps its total; bins that are no
-    longer than a step are summed.
+    Bins longer than a step are interpolated: the rate is linear between the middles of bins, scaled so that
+    each bin keeps its total. Shorter bins are summed.
     """
     steps = int(seconds // step)
     edges: Floats = start + step * np.arange(steps + 1, dtype=np.float64)
     if trace.step > step:
         return _interpolated(trace, edges[:-1] + step / 2)
-    total = np.concatenate([[0.0], np.cumsum(trace.rates * trace.step)])
-    reached = np.interp(edges, trace.step * np.arange(len(total)), total)
-    per_second: Floats = np.diff(reached) / step
+    total_at_bins = np.concatenate([[0.0], np.cumsum(trace.rates * trace.step)])
+    total_at_edges = np.interp(edges, trace.step * np.arange(len(total_at_bins)), total_at_bins)
+    per_second: Floats = np.diff(total_at_edges) / step
     return per_second
 
 
 def flow(
     trace: BinTrace, start: float, seconds: int, draws: np.random.Generator, times: float = 1.0
 ) -> Floats:
-    """Return the requests of each second, `times` as many as in the trace; counts per second stay as they
-    are.
+    """Return the requests of each second, `times` as many as in the trace.
+
+    Longer bins give Poisson counts; bins of a second or less have the counts of the trace.
     """
     per_second = rates(trace, start, seconds, 1.0) * times
     if trace.step <= 1:
@@ -46,9 +50,9 @@ def clients_together(
 ) -> Floats:
     """Return the requests of each second of all clients.
 
-    The rate of each client is published per window, and steps where a window ends, which the source does not.
-    Given `sums`, the sum of their rates, the steps are removed: requests vary about the straight lines of
-    `rates` as they vary about the steps.
+    A trace has one rate for each window of a client, so the total jumps where windows end, as the recorded
+    load did not. With `sums`, the total rate of all clients in bins, the jumps are removed: each second is
+    multiplied by the interpolated rate of `rates` over the rate of its bin.
     """
     total = np.zeros(seconds)
     for laws in trace.clients.values():
@@ -57,14 +61,16 @@ def clients_together(
     if sums is None:
         return total
     bins = ((start + np.arange(seconds)) // sums.step).astype(np.int64)
-    steps = sums.rates[np.clip(bins, 0, len(sums.rates) - 1)]
-    lines = rates(sums, start, seconds, 1.0)
-    scaled = total * np.divide(lines, steps, out=np.ones(seconds), where=steps > 0)
-    return whole(scaled, draws)
+    bin_rates = sums.rates[np.clip(bins, 0, len(sums.rates) - 1)]
+    interpolated = rates(sums, start, seconds, 1.0)
+    scale = np.divide(interpolated, bin_rates, out=np.ones(seconds), where=bin_rates > 0)
+    return whole(total * scale, draws)
 
 
 def whole(expected: Floats, draws: np.random.Generator) -> Floats:
-    """Return whole numbers with these means: each is rounded up with the probability of its fraction."""
+    """Return random whole numbers with the means `expected`: each is rounded up with the probability of its
+    fraction, else down.
+    """
     least = np.floor(expected)
     counts: Floats = least + (draws.random(len(expected)) < expected - least)
     return counts
@@ -73,8 +79,8 @@ def whole(expected: Floats, draws: np.random.Generator) -> Floats:
 def client_times(laws: Sequence[Law], start: float, seconds: float, draws: np.random.Generator) -> Floats:
     """Return the arrivals of one client, in seconds from `start`.
 
-    Each window has the requests of its rate; the times between them follow the law, scaled to fill the
-    window, from a random point on.
+    Each window has as many requests as its rate gives. The times between requests follow the window's law,
+    scaled to fill the window; the first request is at a random time of it.
     """
     parts = [_window(law, draws) for law in laws if start - law.seconds < law.start < start + seconds]
     if not parts:
@@ -83,14 +89,14 @@ def client_times(laws: Sequence[Law], start: float, seconds: float, draws: np.ra
     return np.sort(times[(times >= 0) & (times < seconds)])
 
 
-def within(seconds: Floats, draws: np.random.Generator) -> Floats:
-    """Return single arrivals for counts of each second, at random times within it."""
-    at = np.repeat(np.arange(len(seconds)), seconds.astype(np.int64))
-    return np.sort(at + draws.random(len(at)))
+def within(counts: Floats, draws: np.random.Generator) -> Floats:
+    """Return the arrivals, in seconds, for counts of each second: each at a random time of its second."""
+    second_of_request = np.repeat(np.arange(len(counts)), counts.astype(np.int64))
+    return np.sort(second_of_request + draws.random(len(second_of_request)))
 
 
 def of_clients(trace: BinTrace, among: Sequence[ClientTrace]) -> ClientTrace | None:
-    """Return the clients whose rates add up to the trace's, if there is a trace of them."""
+    """Return the trace of clients that has the length and the total requests of `trace`; None without one."""
     for clients in among:
         if abs(clients.seconds - trace.seconds) >= trace.step:
             continue
@@ -101,7 +107,7 @@ def of_clients(trace: BinTrace, among: Sequence[ClientTrace]) -> ClientTrace | N
 
 
 def cut(trace: RequestTrace, start: float, seconds: float) -> RequestTrace:
-    """Return the requests of a span, with times from its start."""
+    """Return the requests of a span: `seconds` from `start` seconds of the trace on."""
     first, last = np.searchsorted(trace.times, [start, start + seconds])
     span = slice(int(first), int(last))
 
@@ -119,16 +125,18 @@ def cut(trace: RequestTrace, start: float, seconds: float) -> RequestTrace:
 
 
 def _interpolated(trace: BinTrace, moments: Floats) -> Floats:
+    """Return the rates at `moments`, in seconds of the trace, scaled so that each bin keeps its total."""
     middles = trace.step * (np.arange(len(trace.rates)) + 0.5)
     between = np.interp(moments, middles, trace.rates)
     bins = np.clip((moments // trace.step).astype(np.int64), 0, len(trace.rates) - 1)
-    has = np.bincount(bins, weights=between, minlength=len(trace.rates))
+    interpolated = np.bincount(bins, weights=between, minlength=len(trace.rates))
     expected = np.bincount(bins, weights=trace.rates[bins], minlength=len(trace.rates))
-    scale = np.divide(expected, has, out=np.ones(len(has)), where=has > 0)
+    scale = np.divide(expected, interpolated, out=np.ones(len(interpolated)), where=interpolated > 0)
     return between * scale[bins]
 
 
 def _window(law: Law, draws: np.random.Generator) -> Floats:
+    """Return the arrivals of one window, in seconds of the trace."""
     requests = round(law.rate * law.seconds)
     if law.family == "W":
         gaps = draws.weibull(law.shape, requests + 1)
@@ -137,5 +145,5 @@ def _window(law: Law, draws: np.random.Generator) -> Floats:
     total = float(gaps.sum())
     if total <= 0:
         return law.start + law.seconds * draws.random(requests)
-    at = np.cumsum(gaps[:-1]) / total + draws.random()
-    return law.start + law.seconds * (at % 1.0)
+    share_of_window = np.cumsum(gaps[:-1]) / total + draws.random()
+    return law.start + law.seconds * (share_of_window % 1.0)

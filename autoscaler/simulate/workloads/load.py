@@ -8,27 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+"""An array of one dimension."""
 
 
 @dataclass(frozen=True, slots=True)
-class PromptService:
-    """The service of requests that all begin at their arrival, as with unlimited slots."""
+class UnqueuedService:
+    """The service of requests if slots were unlimited, so that each request begins at its arrival."""
 
     ends: "array[float]"
-    """The end of each, in ascending order."""
+    """The end of each request, in seconds from the start of the run, in ascending order."""
     numbers: "array[int]"
-    """The request that each end is of, by its position in order of arrival."""
+    """The request of each end, by its position in order of arrival."""
     served: "array[float]"
-    """Sum of the service times of the first requests to end, from none to all."""
+    """`served[n]`: the sum of the service times of the first `n` requests to end, in seconds."""
     busy: "array[int]"
     """Occupied slots just after each arrival, in order of arrival."""
 
     def in_slots(self, arrived: int, ended: int) -> list[tuple[float, float]]:
-        """Return the end and the service time of the requests that have begun and not ended, by their end.
+        """Return the end and the service time of each request in a slot, in order of their ends.
 
         Args:
-            arrived: requests that have begun.
-            ended: those of them that have ended.
+            arrived: the number of requests that have begun, in order of arrival.
+            ended: the number of them that have ended, in order of `ends`.
         """
         chosen: list[tuple[float, float]] = []
         position = ended
@@ -46,25 +47,25 @@ class Requests:
     times: Floats
     """Arrival, in seconds from the start of the run."""
     work: Floats
-    """Work in the unit of `Replica.rate`."""
+    """Work of each request, in the unit that `Replica.rate` counts per second."""
     service: Floats
-    """Service time of each in a slot, in seconds."""
+    """Service time of each request in a slot, in seconds."""
 
     def per_second(self, seconds: int) -> "Flow":
-        """Return the sums of each second."""
+        """Return the sums of each of the first `seconds`."""
         bins = np.arange(seconds + 1)
         arrivals, _ = np.histogram(self.times, bins)
         work, _ = np.histogram(self.times, bins, weights=self.work)
         return Flow(arrivals.astype(np.float64), work.astype(np.float64))
 
     @cached_property
-    def prompt(self) -> PromptService:
-        """The service without any wait."""
+    def unqueued(self) -> UnqueuedService:
+        """The service of these requests if none of them waits."""
         ends = self.times + self.service
         numbers = np.argsort(ends, kind="stable")
         ends = ends[numbers]
         ended_before = np.searchsorted(ends, self.times, side="right")
-        return PromptService(
+        return UnqueuedService(
             ends=array("d", ends.tobytes()),
             numbers=array("q", numbers.tobytes()),
             served=array("d", np.concatenate([[0.0], np.cumsum(self.service[numbers])]).tobytes()),
@@ -74,13 +75,15 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Requests and their work, summed over each second."""
+    """Requests and their work, summed over each second from the start of the run."""
 
     arrivals: Floats
+    """Requests of each second."""
     work: Floats
+    """Work of each second, in the unit that `Replica.rate` counts per second."""
 
     def per_second(self, seconds: int) -> "Flow":
-        """Return the first `seconds`."""
+        """Return the sums of each of the first `seconds`."""
         return Flow(self.arrivals[:seconds], self.work[:seconds])
 
 
@@ -91,7 +94,7 @@ class Replica:
     rate: float
     """Work per second with every slot busy."""
     concurrency: int
-    """Slots: concurrently served requests, each at an equal share of the rate."""
+    """Slots. Each slot serves one request, at `rate / concurrency`."""
     service_seconds: float
     """Mean service time of a request, in seconds."""
 

@@ -1,6 +1,7 @@
-"""One service with the unchanged load of one trace, to show how a policy would have sized it. Pure.
+"""One service with the load of one trace, for `slipway autoscale simulate`. Pure.
 
-Unlike `scenarios`, nothing is multiplied. The last days are simulated, and the time before them is history.
+The last days of the trace are simulated, and the time before them is the history. Unlike in `scenarios`,
+rates are never multiplied, and the user can set the size of a replica.
 """
 
 from dataclasses import dataclass, replace
@@ -15,8 +16,13 @@ from autoscaler.simulate.workloads.scenarios import (
     DIFFUSION_WAIT,
     FLUID_RATE,
     MEAN_NEED,
+    Cut,
+    diffusion_replica,
+    flow_of,
+    random_values,
     replica_of,
-    service_times,
+    requests_of_one_unit,
+    service_of,
     work_of,
 )
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR
@@ -26,98 +32,93 @@ from serving.pages import figures
 
 DAYS = 2.0
 """Default of simulated days: weekdays differ little, and two cores need less than a minute."""
-KNOWN_DAYS = 14.0
-"""Most days of history: the longest season of a forecast is a week."""
+HISTORY_DAYS = 14.0
+"""Most days of history by default: the longest season of a forecast is a week."""
 SHARE = 0.75
-"""Default share of a trace of six hours or more that is simulated; the rest is history."""
-FOLLOWED = 1_000_000
-"""Most requests of a run of single requests; the requests of a larger run flow."""
+"""Most of a trace of six hours or more that is simulated by default; at least the rest is history."""
+MOST_REQUESTS = 1_000_000
+"""Most requests of bins or clients that a run simulates one by one; a larger load is a `Flow`."""
 SHORTEST = 60
-"""Seconds of the shortest trace: one minute has a dozen decisions."""
+"""Least seconds of a trace and of a run: a policy makes a dozen decisions in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The wanted properties of the simulated service; None: derived from the trace."""
+    """The options of the simulated service; None: derived from the trace."""
 
     min_replicas: int = 1
     max_replicas: int | None = None
     rate: float | None = None
-    """Work per second of one replica."""
+    """Work per second of one replica, in `Service.unit`."""
     concurrency: int | None = None
     """Concurrent requests of one replica."""
     days: float | None = None
-    """Simulated days: the last ones of the trace."""
+    """Simulated days, up to the end of the trace."""
     history: float | None = None
-    """Days of history before those; 0: none."""
+    """Days of history before the simulated days; 0: none."""
     client: str = ""
-    """The client, of a trace of clients; empty: all together."""
+    """The only simulated client of a `ClientTrace`; empty: all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The simulated service, and its assumptions."""
+    """The simulated service, and the assumptions that a report names."""
 
     workload: Workload
     max_replicas: int | None
-    """Most replicas; None: as many as there is room for."""
+    """Most replicas; None: `comparison.yardstick` derives the limit from the highest need."""
     unit: str
     """Unit of work: `requests`, `tokens` or `GPU seconds`."""
     assumed: tuple[str, ...]
-    """Assumptions, in sentences."""
+    """One sentence for each property of a replica, and for the limit, that the options do not give."""
 
 
 def service(name: str, trace: Trace, options: ServiceOptions, seed: int) -> Service:
-    """Return the service.
+    """Return the service that has the load of a trace.
 
     Args:
-        name: for people.
+        name: of the workload, for reports.
         trace: the load.
-        options: wanted properties.
-        seed: of what the trace lacks: times within bins, service times.
+        options: the properties that the user has set.
+        seed: of the values that the trace lacks: times within bins, service times.
 
     Raises:
-        Unreadable: the trace is too short for the options, or has no such client.
+        Unreadable: the trace is too short for the options, has no such client, or no request in the run.
     """
-    span = _span(trace, options)
-    draws = np.random.default_rng((seed, 3))
+    cut = _cut(trace, options)
+    draws = random_values(seed)
     unit = _unit(trace)
     if isinstance(trace, RequestTrace):
-        workload = _of_requests(name, trace, span, options, draws)
+        workload = _of_requests(name, trace, cut, options, draws)
     else:
-        workload = _of_rates(name, trace, span, options, draws)
+        workload = _of_rates(name, trace, cut, options, draws)
     if not workload.load.per_second(workload.seconds).arrivals.any():
         raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
     return Service(workload, options.max_replicas, unit, tuple(_assumed(workload, unit, options)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Positions in the trace, in seconds."""
-
-    known: float
-    """Start of the history."""
-    start: float
-    seconds: int
-
-
-def _span(trace: Trace, options: ServiceOptions) -> _Span:
+def _cut(trace: Trace, options: ServiceOptions) -> Cut:
+    """Return the cut of the trace by the options; the run ends with the trace."""
     total = trace.seconds
     if total < SHORTEST:
         raise Unreadable(f"{trace.name}: {total:.0f} s are too short: at least {SHORTEST} s are needed")
-    share = SHARE if total >= 6 * HOUR else 1.0
-    known = 0.0 if options.history is None else options.history * DAY
-    longest = total * share if options.history is None else total - known
-    if longest < SHORTEST:
-        raise Unreadable(
-            f"{trace.name}: of {total / DAY:.3g} days, {options.history:g} days of history"
-            " leave nothing to simulate"
-        )
-    seconds = min(total - known, options.days * DAY) if options.days is not None else min(longest, DAYS * DAY)
+    if options.history is None:
+        history = 0.0  # set below to all that precedes the run
+        longest = total * (SHARE if total >= 6 * HOUR else 1.0)
+    else:
+        history = options.history * DAY
+        longest = total - history
+        if longest < SHORTEST:
+            raise Unreadable(
+                f"{trace.name}: of {total / DAY:.3g} days, {options.history:g} days of history"
+                " leave nothing to simulate"
+            )
+    seconds = min(longest, DAYS * DAY) if options.days is None else min(total - history, options.days * DAY)
     seconds = max(seconds, SHORTEST)
     start = total - seconds
-    before = min(start, KNOWN_DAYS * DAY if options.history is None else known)
-    return _Span(start - before, start, int(seconds))
+    if options.history is None:
+        history = HISTORY_DAYS * DAY
+    return Cut(history_start=start - min(start, history), start=start, seconds=int(seconds))
 
 
 def _unit(trace: Trace) -> str:
@@ -130,70 +131,69 @@ def _unit(trace: Trace) -> str:
 
 
 def _of_rates(
-    name: str, trace: BinTrace | ClientTrace, span: _Span, options: ServiceOptions, draws: np.random.Generator
+    name: str, trace: BinTrace | ClientTrace, cut: Cut, options: ServiceOptions, draws: np.random.Generator
 ) -> Workload:
-    """Return a service of bins, or of clients."""
+    """Return the workload of a trace of bins or of clients; each request is one unit of work."""
     if isinstance(trace, BinTrace):
-        per_second = arrivals.flow(trace, span.start, span.seconds, draws)
-        known = arrivals.rates(trace, span.known, span.start - span.known, 60) * 60
-        counts = known if trace.step <= 60 else draws.poisson(known).astype(np.float64)
-        mean = float(trace.rates.mean())
+        per_second = arrivals.flow(trace, cut.start, cut.seconds, draws)
+        expected = arrivals.rates(trace, cut.history_start, cut.history_seconds, 60) * 60
+        per_minute = expected if trace.step <= 60 else draws.poisson(expected).astype(np.float64)
+        mean_rate = float(trace.rates.mean())
     else:
-        client = _chosen(trace, options.client)
-        per_second = arrivals.clients_together(client, span.start, span.seconds, draws)
-        before = arrivals.clients_together(client, span.known, int(span.start - span.known), draws)
-        counts = history_of(Flow(before, before), 0).arrivals
-        mean = float(per_second.mean())
+        clients = _chosen(trace, options.client)
+        per_second = arrivals.clients_together(clients, cut.start, cut.seconds, draws)
+        known = arrivals.clients_together(clients, cut.history_start, int(cut.history_seconds), draws)
+        per_minute = history_of(Flow(arrivals=known, work=known), 0).arrivals
+        mean_rate = float(per_second.mean())
     replica = _replica(float(per_second.mean()), 1.0, options)
-    load: Flow | Requests = Flow(per_second, per_second)
-    if per_second.sum() <= FOLLOWED and mean < FLUID_RATE:
-        at = arrivals.within(arrivals.whole(per_second, draws), draws)
-        load = Requests(at, np.ones(len(at)), service_times(len(at), replica.service_seconds, draws))
-    start = trace.start + span.start
+    load: Flow | Requests = Flow(arrivals=per_second, work=per_second)
+    if per_second.sum() <= MOST_REQUESTS and mean_rate < FLUID_RATE:
+        times = arrivals.within(arrivals.whole(per_second, draws), draws)
+        load = requests_of_one_unit(times, replica.service_seconds, draws)
+    start = trace.start + cut.start
     return Workload(
         name=name,
         start=start,
-        seconds=span.seconds,
+        seconds=cut.seconds,
         load=load,
         replica=replica,
         wait=max(replica.service_seconds, SHORTEST_WAIT),
         min_replicas=options.min_replicas,
-        history=LoadHistory(start, 60.0, counts, counts),
-        lead=_lead(span),
+        history=LoadHistory(end=start, step=60.0, arrivals=per_minute, work=per_minute),
+        lead=_lead(cut),
     )
 
 
 def _of_requests(
-    name: str, trace: RequestTrace, span: _Span, options: ServiceOptions, draws: np.random.Generator
+    name: str, trace: RequestTrace, cut: Cut, options: ServiceOptions, draws: np.random.Generator
 ) -> Workload:
-    known = arrivals.cut(trace, span.known, span.start - span.known)
-    load = arrivals.cut(trace, span.start, span.seconds)
-    if not len(load.times):
+    """Return the workload of a trace of single requests."""
+    known = arrivals.cut(trace, cut.history_start, cut.history_seconds)
+    simulated = arrivals.cut(trace, cut.start, cut.seconds)
+    if not len(simulated.times):
         raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
-    work = work_of(load)
-    diffusion = load.execution is not None
-    replica = _replica(float(work.sum()) / span.seconds, float(work.mean()), options)
+    work = work_of(simulated)
+    diffusion = simulated.execution is not None
     if diffusion and options.rate is None:
-        replica = Replica(1.0, 1, float(work.mean()))
-    service = work * replica.concurrency / replica.rate
-    if load.inputs is None and load.outputs is None and not diffusion:
-        service = service_times(len(work), replica.service_seconds, draws)
-    before = Requests(known.times, work_of(known), np.empty(0)).per_second(int(span.start - span.known))
-    start = trace.start + span.start
+        replica = diffusion_replica(work)
+    else:
+        replica = _replica(float(work.sum()) / cut.seconds, float(work.mean()), options)
+    start = trace.start + cut.start
     return Workload(
         name=name,
         start=start,
-        seconds=span.seconds,
-        load=Requests(load.times, work, service),
+        seconds=cut.seconds,
+        load=Requests(times=simulated.times, work=work, service=service_of(simulated, work, replica, draws)),
         replica=replica,
         wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
         min_replicas=options.min_replicas,
-        history=history_of(before, start),
-        lead=_lead(span),
+        history=history_of(flow_of(known, int(cut.history_seconds)), start),
+        lead=_lead(cut),
     )
 
 
 def _chosen(trace: ClientTrace, client: str) -> ClientTrace:
+    """Return the trace with this client alone; with all clients if `client` is empty."""
     if not client:
         return trace
     if client not in trace.clients:
@@ -203,23 +203,27 @@ def _chosen(trace: ClientTrace, client: str) -> ClientTrace:
 
 
 def _replica(rate: float, work: float, options: ServiceOptions) -> Replica:
-    """Return a replica by the options, else one of which the load needs 15 on the mean, with a least size.
+    """Return the replica of the options. By default `MEAN_NEED` replicas serve the load, but a replica is no
+    smaller than `CLIENT_REPLICA`: a small load needs fewer.
 
     Args:
         rate: mean arriving work per second.
         work: mean work of a request.
-        options: wanted properties of a replica.
+        options: the properties that the user has set.
     """
-    usual = replica_of(options.rate or max(rate / MEAN_NEED, CLIENT_REPLICA.rate * work), work)
+    least_rate = CLIENT_REPLICA.rate * work
+    usual = replica_of(rate=options.rate or max(rate / MEAN_NEED, least_rate), work=work)
     slots = options.concurrency or usual.concurrency
-    return Replica(usual.rate, slots, slots * work / usual.rate)
+    return Replica(rate=usual.rate, concurrency=slots, service_seconds=slots * work / usual.rate)
 
 
-def _lead(span: _Span) -> int:
-    return min(LEAD_SECONDS, span.seconds // 10)
+def _lead(cut: Cut) -> int:
+    """Return the unscored seconds at the start of the run: at most a tenth of it."""
+    return min(LEAD_SECONDS, cut.seconds // 10)
 
 
 def _assumed(workload: Workload, unit: str, options: ServiceOptions) -> list[str]:
+    """Return the sentences of `Service.assumed`."""
     replica, notes = workload.replica, []
     if options.rate is None:
         mean = float(workload.load.per_second(workload.seconds).work.mean()) / replica.rate

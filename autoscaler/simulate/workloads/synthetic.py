@@ -1,4 +1,4 @@
-"""Synthetic loads, each for one failure mode that no recorded trace has; made and cut like traces. Pure."""
+"""Synthetic loads, as traces: each shows one failure mode of a policy that no recorded trace shows. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,21 +11,22 @@ from autoscaler.simulate.workloads.traces import FIRST_DAY, BinTrace, RequestTra
 DAY = 86_400.0
 HOUR = 3_600.0
 BIN = 60.0
+"""Seconds of a bin."""
 BUSY = 200.0
-"""Requests per second: enough that a fluid stands for them."""
+"""Requests per second of a busy hour: so many that `scenarios` simulates the load as a `Flow`."""
 OUTAGE = 600.0
-"""Seconds without a reading, of the protocol."""
+"""Seconds without readings, of each outage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synthetic:
-    """A load, and the start of its score."""
+    """A trace with the length of its history."""
 
     trace: BinTrace | RequestTrace
-    history: float
-    """Seconds of history before the run."""
+    history_seconds: float
+    """Seconds from the start of the trace to the start of the run."""
     lost_history: tuple[float, float] | None = None
-    """A lost span of the history, known as a straight line."""
+    """Start and end of a lost span, in seconds of the trace; the policies get a straight line instead."""
     outages: tuple[tuple[float, float], ...] = ()
     """Spans of the run without readings, in seconds from its start."""
 
@@ -34,9 +35,9 @@ def every() -> Mapping[str, Synthetic]:
     """Return all synthetic loads by name."""
     lost = Synthetic(
         _bins("lost", _daily(9 * DAY)),
-        7 * DAY,
-        (3 * DAY, 4 * DAY),
-        tuple((at * HOUR, at * HOUR + OUTAGE) for at in (8, 20, 32.5)),
+        history_seconds=7 * DAY,
+        lost_history=(3 * DAY, 4 * DAY),
+        outages=tuple((hour * HOUR, hour * HOUR + OUTAGE) for hour in (8, 20, 32.5)),
     )
     return {
         "step x10": Synthetic(_bins("step", _steps()), DAY),
@@ -54,12 +55,18 @@ def _bins(name: str, rates: Floats) -> BinTrace:
 
 
 def _moments(seconds: float) -> Floats:
+    """Return the middle of each bin of a trace, in seconds from its start."""
     moments: Floats = BIN * (np.arange(int(seconds // BIN), dtype=np.float64) + 0.5)
     return moments
 
 
 def _daily(seconds: float, moments: Floats | None = None) -> Floats:
-    """Return a day of office hours: a steep morning at eight, a noon dip, a slow evening."""
+    """Return the rates of office hours, the same each day: a steep rise at eight, a dip at noon, a slow fall.
+
+    Args:
+        seconds: length of the trace.
+        moments: time of day of each bin, in seconds from a midnight; None: the trace starts at midnight.
+    """
     hour = (_moments(seconds) if moments is None else moments) % DAY / HOUR
     points = (0, 5, 7.5, 8.5, 11.5, 12.5, 13.5, 17, 19, 22, 24)
     levels = (0.15, 0.1, 0.2, 1.0, 1.1, 0.85, 1.1, 1.0, 0.6, 0.3, 0.15)
@@ -67,7 +74,7 @@ def _daily(seconds: float, moments: Floats | None = None) -> Floats:
 
 
 def _steps() -> Floats:
-    """Return an even load that is tenfold for an hour, three times."""
+    """Return an even load that is tenfold for one hour, three times after the first day."""
     moments = _moments(DAY + 9 * HOUR)
     within = (moments - DAY) % (3 * HOUR)
     high = (moments > DAY) & (within >= 1.5 * HOUR) & (within < 2.5 * HOUR)
@@ -75,48 +82,52 @@ def _steps() -> Floats:
 
 
 def _ramps() -> Floats:
-    """Return a load that rises tenfold over half an hour, stays for one hour, and falls."""
+    """Return a load that rises tenfold in half an hour and falls again, three times after the first day."""
     moments = _moments(DAY + 9 * HOUR)
     within = np.where(moments > DAY, (moments - DAY) % (3 * HOUR), 0) / HOUR
     return BUSY / 5 * np.interp(within, (0, 0.5, 1, 1.5, 2, 3), (1, 1, 10, 10, 1, 1))
 
 
 def _shifted() -> Floats:
-    """Return days whose clock goes forward by an hour a day after the history ends."""
+    """Return days of office hours whose clock goes forward one hour, on the second day after the history."""
     moments = _moments(10 * DAY)
     return _daily(10 * DAY, np.where(moments >= 8 * DAY, moments + HOUR, moments))
 
 
 def _holiday() -> Floats:
-    """Return days of which the second after the history has a fifth of the load."""
+    """Return days of office hours; the second day after the history has a fifth of the load."""
     moments = _moments(10 * DAY)
     return _daily(10 * DAY) * np.where((moments >= 8 * DAY) & (moments < 9 * DAY), 0.2, 1.0)
 
 
 def _bursts() -> Floats:
-    """Return days with bursts: every two hours on the mean, three- to eightfold, for one to ten minutes."""
+    """Return office hours with bursts: one in two hours on average, three- to eightfold, 1 to 10 minutes."""
     draws = np.random.default_rng(20_261_121)
     rates = 0.5 * _daily(4 * DAY)
     at = 0.0
     while (at := at + draws.exponential(2 * HOUR)) < 4 * DAY:
-        lasts = draws.uniform(60, 600)
-        rates[int(at // BIN) : int((at + lasts) // BIN) + 1] *= draws.uniform(3, 8)
+        duration = draws.uniform(60, 600)
+        rates[int(at // BIN) : int((at + duration) // BIN) + 1] *= draws.uniform(3, 8)
     return rates
 
 
 def _diffusion() -> RequestTrace:
-    """Return sessions of a few images each, more by day than by night, with GPU seconds as on a fleet."""
+    """Return requests for images with their GPU seconds, in sessions of six on average, mostly by day."""
     draws = np.random.default_rng(20_261_122)
-    days, most = 8, 12 / HOUR
-    sessions = np.sort(draws.uniform(0, days * DAY, draws.poisson(days * DAY * most)))
-    share = np.interp(sessions % DAY / HOUR, (0, 3, 7, 10, 20, 24), (0.3, 0.05, 0.1, 0.8, 1.0, 0.3))
-    kept = sessions[draws.random(len(sessions)) < share]
-    images = draws.geometric(1 / 6, len(kept))
-    owner = np.repeat(kept, images)
-    gaps = draws.exponential(45, len(owner))
-    gaps[np.cumsum(images) - images] = 0
-    order = np.cumsum(gaps)
-    since = order - np.repeat(order[np.cumsum(images) - images], images)
-    times = np.sort(owner + since)
+    days, most_per_second = 8, 12 / HOUR
+    # Sessions at the highest rate of a day, thinned to the rate of their hour.
+    candidates = np.sort(draws.uniform(0, days * DAY, draws.poisson(days * DAY * most_per_second)))
+    share = np.interp(candidates % DAY / HOUR, (0, 3, 7, 10, 20, 24), (0.3, 0.05, 0.1, 0.8, 1.0, 0.3))
+    sessions = candidates[draws.random(len(candidates)) < share]
+    images = draws.geometric(1 / 6, len(sessions))
+    session_start = np.repeat(sessions, images)
+    # Seconds since the session's last image; 0 for its first one.
+    gaps = draws.exponential(45, len(session_start))
+    first_images = np.cumsum(images) - images
+    gaps[first_images] = 0
+    elapsed = np.cumsum(gaps)
+    since_session_start = elapsed - np.repeat(elapsed[first_images], images)
+    times = np.sort(session_start + since_session_start)
+    # Log-normal GPU seconds with a median of 35, as on a fleet of GPUs.
     execution = np.clip(35 * np.exp(0.58 * draws.standard_normal(len(times))), 5, 200)
     return RequestTrace("diffusion", FIRST_DAY, times, execution=execution)

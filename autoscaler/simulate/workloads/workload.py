@@ -1,4 +1,4 @@
-"""A simulated service: load, replicas, objective, history, and the scored part. Pure."""
+"""A simulated service with the load of one run: load, replica, objective and history. Pure."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -17,23 +17,24 @@ from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 LEAD_SECONDS = 600
 """Unscored seconds at the start of a run, so that the initial state is not scored."""
 SHORTEST_WAIT = 2.0
-"""Least allowed wait in seconds; else the mean service time."""
+"""Least `Workload.wait` in seconds; a longer mean service time is the allowed wait itself."""
 HEADROOM = 3
-"""Room for replicas over the highest need: enough that winding up shows."""
-SPARE = 0.7
-"""Share of the first replicas that the first minutes keep busy."""
+"""The limit of replicas over the highest need: high enough that a policy that orders too many is seen."""
+FIRST_BUSY_SHARE = 0.7
+"""Share of the initial replicas that the load of the lead keeps busy."""
 STEP = 0.125
-"""Resolution of a wake from zero in seconds, a power of two, so that its multiples are exact."""
+"""Step of a routed run in seconds, for a wake from zero; a power of two, so that its multiples are exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Times count in seconds from the start of the run, which follows the history."""
+    """The inputs of a run. Times are seconds from the start of the run, which is the end of the history."""
 
     name: str
     start: float
-    """Unix seconds."""
+    """Start of the run in Unix seconds."""
     seconds: int
+    """Length of the run."""
     load: Flow | Requests
     replica: Replica
     wait: float
@@ -41,21 +42,23 @@ class Workload:
     min_replicas: int = 1
     history: LoadHistory = field(default_factory=LoadHistory)
     lead: int = LEAD_SECONDS
+    """Unscored seconds at the start of the run."""
     outages: tuple[tuple[float, float], ...] = ()
-    """Spans without readings, in seconds of the run."""
+    """Start and end of each span without readings."""
     tags: frozenset[str] = frozenset()
+    """See `Recipe.tags`."""
     routed: bool = False
     """Whether requests wait at their replica, as behind Envoy, and not in a shared queue."""
     ending: float = 0.0
-    """Seconds that a removed replica without requests costs, where `routed` is set."""
+    """Seconds for which a removed replica without requests is still paid; only with `routed`."""
 
     @property
     def step(self) -> float:
-        """Seconds to whose multiples the run rounds times up: whole seconds, finer for single requests."""
+        """Seconds to whose multiples a run rounds times up: finer with `routed`."""
         return STEP if self.routed else 1.0
 
     def plant(self) -> Plant:
-        """Return the replicas of one run."""
+        """Return new replicas for one run, a fluid or a queueing model by the kind of the load."""
         if isinstance(self.load, Flow):
             return FluidPlant(self.load, self.replica)
         if self.routed:
@@ -63,7 +66,11 @@ class Workload:
         return QueuePlant(self.load, self.replica)
 
     def schedules(self, *, lean: bool) -> Schedules:
-        """Return the schedules with perfect knowledge; `lean` ones of many requests take some seconds."""
+        """Return the schedules with perfect knowledge, none below `min_replicas`.
+
+        Args:
+            lean: whether to compute lean schedules too, which takes some seconds for many requests.
+        """
         if isinstance(self.load, Flow):
             schedules = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
         else:
@@ -75,26 +82,27 @@ class Workload:
         return Schedules(bounded(schedules.plain), bounded(schedules.lean))
 
     def oracle(self, startup: float) -> Oracle:
-        """Return the schedules with perfect knowledge, without lean ones."""
+        """Return the oracle, without lean schedules, for starts that take `startup` seconds."""
         return oracle.oracle_of(self.schedules(lean=False), startup)
 
     def limit(self) -> int:
-        """Return the most replicas."""
-        return HEADROOM * int(max(self.schedules(lean=False).plain[0].max(), 1))
+        """Return the most replicas that a policy may order: `HEADROOM` times the highest need."""
+        plainest = self.schedules(lean=False).plain[0]
+        return HEADROOM * int(max(plainest.max(), 1))
 
-    def terms(self, limit: int) -> PolicyInputs:
-        """Return the inputs of a policy."""
+    def policy_inputs(self, limit: int) -> PolicyInputs:
+        """Return the inputs of a policy that may order `limit` replicas."""
         capacity = Capacity(self.replica.rate, float(self.replica.concurrency))
         return PolicyInputs(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
 
     def first_replicas(self) -> int:
-        """Return the replicas at the start of a run: the need of its first minutes, and some more."""
+        """Return the replicas at the start of a run, of which the lead keeps `FIRST_BUSY_SHARE` busy."""
         flow = self.load.per_second(self.seconds)
         mean = float(flow.work[: max(self.lead, 60)].mean())
-        return max(math.ceil(mean / self.replica.rate / SPARE), self.min_replicas)
+        return max(math.ceil(mean / self.replica.rate / FIRST_BUSY_SHARE), self.min_replicas)
 
     def pure_work(self) -> float:
-        """Return the replica-seconds of the scored load at full use."""
+        """Return the replica-seconds of the scored load if each replica were always fully used."""
         flow = self.load.per_second(self.seconds)
         return float(flow.work[self.lead :].sum()) / self.replica.rate
 
@@ -104,7 +112,10 @@ class Workload:
 
 
 def history_of(flow: Flow, end: float, step: int = 60) -> LoadHistory:
-    """Return the sums of each `step` seconds of a flow that ends at `end`, whole steps only."""
+    """Return the sums of each `step` seconds of a flow that ends at `end`, in Unix seconds.
+
+    Whole steps only: the first seconds of the flow are dropped.
+    """
     steps = len(flow.arrivals) // step
 
     def summed(values: Floats) -> Floats:

@@ -23,7 +23,7 @@ TICK = 5.0
 RUNS = 5
 """Simulated runs, whose mean is the prediction: they cover the unknown phase of the ticks."""
 READINGS = Delivery(
-    every=TICK, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=DEFAULTS.idle_seconds
+    every=TICK, shortest=0.0, longest=0.0, missing=0.0, immediate=True, idle_seconds=DEFAULTS.idle_seconds
 )
 """As the autoscaler has them on one machine: it asks for the page, and decides."""
 

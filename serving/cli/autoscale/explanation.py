@@ -15,10 +15,12 @@ _SOURCES: Mapping[str, str] = {
     "Corrected": "measured, in a CapacityProfile, and corrected by what replicas carried",
     "Learned": "learned from load and latency",
 }
+"""Words for `status.learned.capacity.source`."""
 _MODES: Mapping[str, str] = {
     "Observe": "Prediction is in the mode Observe: decisions are reported, and not applied.",
     "Disabled": "Prediction is Disabled: replicas follow the load.",
 }
+"""Sentences for `spec.prediction.mode`."""
 
 
 def explanation(scaler: Object, now: datetime) -> str:
@@ -34,11 +36,11 @@ def explanation(scaler: Object, now: datetime) -> str:
         "Signals": _signals(state),
     }
     parts += [titled(title, text) for title, text in sections.items() if text]
-    return "\n\n".join(parts).replace("\u00a0", " ")
+    return "\n\n".join(parts).replace("\u00a0", " ")  # the no-break spaces of figures are for HTML pages
 
 
 def _replicas(scaler: Object, now: datetime) -> Iterator[str]:
-    """Yield the replicas and the reason for their number."""
+    """Yield sentences: the count, its reason, the mode, and the conditions that are False."""
     spec, state = scaler.get("spec") or {}, scaler.get("status") or {}
     bounds = f"between {spec.get('minReplicas', 1)} and {spec.get('maxReplicas', 1)}"
     name, target = summary.name(scaler), summary.target(scaler)
@@ -52,14 +54,15 @@ def _replicas(scaler: Object, now: datetime) -> Iterator[str]:
     yield f"{name} wants {replicas} of {target}{ready}{since}; {bounds}."
     if state.get("reason"):
         yield f"Why: {_sentence(state['reason'])}"
-    yield from _bound(state)
+    yield from _binding_rule(state)
     mode = (spec.get("prediction") or {}).get("mode", "")
     if mode in _MODES:
         yield _MODES[mode]
     yield from _ready(state)
 
 
-def _bound(state: Object) -> Iterator[str]:
+def _binding_rule(state: Object) -> Iterator[str]:
+    """Yield the binding rule, how it changes the need, and the active schedule."""
     decision = state.get("decision") or {}
     rule, needed, desired = decision.get("rule", ""), decision.get("needed"), state["desiredReplicas"]
     if rule:
@@ -79,7 +82,7 @@ def _ready(state: Object) -> Iterator[str]:
 
 
 def _age(state: Object, now: datetime) -> str:
-    """Return the age of the decision: the status is only written when a decision changes something."""
+    """Return the age of the decision: the autoscaler writes a decision only if it has news."""
     time = (state.get("decision") or {}).get("time")
     return f" when that was decided, {ages.since(time, now)} ago" if time else ""
 
@@ -134,7 +137,7 @@ def _next(scaler: Object) -> str:
 
 
 def _replicas_of(decision: Object, forecast: Object) -> Iterator[str]:
-    """Yield the calculation of replicas from the forecast."""
+    """Yield the division of the forecast by the capacity of one replica."""
     if decision.get("capacity"):
         replicas = figures.number(forecast["upper"] / decision["capacity"])
         yield (

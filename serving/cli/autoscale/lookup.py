@@ -19,7 +19,7 @@ def own_name(name: str) -> str:
     """Return the Autoscaler's name.
 
     Raises:
-        errors.UserError: neither a name nor INFERENCE/PREDICTOR.
+        errors.UserError: `name` is neither a name nor INFERENCE/PREDICTOR.
     """
     inference, slash, predictor = name.partition("/")
     if not slash:

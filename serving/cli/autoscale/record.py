@@ -34,11 +34,12 @@ RECEIVED = "slipway_requests_received_total"
 """Gateways count each request when it arrives."""
 HEADER = "time_s,requests\n"
 TIMEOUT_SECONDS = 2.0
-"""Time limit of reading a page of metrics, which is on this machine or near it."""
+"""Time limit for reading a metrics page, which is on this machine or near it."""
 MEMBER_SECONDS = 30
-"""Seconds in one gzip member of a .gz file; each is written at once, so that a kill leaves a valid file."""
+"""Rows, one for each second, in one gzip member of a .gz file. A member is written at once, so that a killed
+process leaves a valid file."""
 SILENT_SECONDS = 5
-"""Without any page for this long, a warning is printed."""
+"""Consecutive seconds without any page after which a warning is printed."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +61,28 @@ class CountedPredictor:
 
 @dataclass
 class Counter:
-    """Requests since the last reading of several pages, whose counters may start again from 0."""
+    """Counts the requests between two readings of several pages, whose counters may start again from 0."""
 
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
-    _known: set[str] = field(default_factory=set)
+    """The last count by page and revision."""
+    _known_pages: set[str] = field(default_factory=set)
+    """Pages that were read before."""
 
     def arrived(self, readings: Mapping[str, Mapping[str, float]]) -> float:
         """Return the requests since the last call.
 
         Args:
-            readings: counts by revision of each page that answered. Counts of the first reading of a page are
-                not arrivals. A new revision of a known page starts at 0, and so does a count that has
-                decreased.
+            readings: counts by revision, by the name of each page that answered. Counts of the first reading
+                of a page are not arrivals. A new revision of a known page starts at 0, and so does a count
+                that has decreased.
         """
         total = 0.0
         for page, counts in readings.items():
             for revision, count in counts.items():
-                before = self._last.get((page, revision), 0.0 if page in self._known else count)
+                before = self._last.get((page, revision), 0.0 if page in self._known_pages else count)
                 total += count - before if count >= before else count
                 self._last[page, revision] = count
-            self._known.add(page)
+            self._known_pages.add(page)
         return total
 
 
@@ -94,7 +97,9 @@ class Trace:
         """
         if not path.name.endswith((".csv", ".csv.gz")):
             raise errors.UserError(f"--out {path} must end in .csv or .csv.gz")
-        self._packed, self._rows, self._waiting = path.name.endswith(".gz"), 0, [HEADER]
+        self._is_gzip = path.name.endswith(".gz")
+        self._seconds = 0
+        self._unwritten = [HEADER]
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except FileExistsError:
@@ -105,25 +110,25 @@ class Trace:
 
     def add(self, first: int, count: int, arrivals: float) -> None:
         """Add `count` seconds from the Unix second `first` on, with `arrivals` requests in total."""
-        self._waiting += [f"{first + i},{arrivals / count:g}\n" for i in range(count)]
-        self._rows += count
-        if not self._packed or len(self._waiting) >= MEMBER_SECONDS:
+        self._unwritten += [f"{first + i},{arrivals / count:g}\n" for i in range(count)]
+        self._seconds += count
+        if not self._is_gzip or len(self._unwritten) >= MEMBER_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Write the rows that are not written yet."""
-        if self._waiting:
-            rows = "".join(self._waiting).encode()
-            data = gzip.compress(rows, mtime=0) if self._packed else rows
+        if self._unwritten:
+            rows = "".join(self._unwritten).encode()
+            data = gzip.compress(rows, mtime=0) if self._is_gzip else rows
             while data:
                 data = data[os.write(self._file, data) :]
-            self._waiting.clear()
+            self._unwritten.clear()
 
     def close(self) -> int:
         """Write the remaining rows and close the file; return the recorded seconds."""
         self.flush()
         os.close(self._file)
-        return self._rows
+        return self._seconds
 
 
 @with_target
@@ -153,7 +158,8 @@ def record(
     limit = seconds(duration, "--duration") if duration else math.inf
     data_dir = DataDir(target.kubeconfig.parent)
 
-    def places() -> dict[str, str]:
+    def page_urls() -> dict[str, str]:
+        """Return URLs by the name of the page; the components of `up` may get other ports while it runs."""
         if pages:
             return {url: url for url in pages}
         return {page.component: page.url for page in metrics.pages(data_dir.pages)}
@@ -161,12 +167,12 @@ def record(
     async def work(kube: "Kube") -> None:
         scaler, *_ = await lookup.read(kube, target.namespace, name)
         predictor = _predictor(scaler, target.namespace)
-        if not places():
+        if not page_urls():
             raise errors.UserError(
                 f"no component has a page of metrics below {data_dir.pages}; "
                 "name the gateways' with --metrics URL"
             )
-        await _record(predictor, places, out, limit)
+        await _record(predictor, page_urls, out, limit)
 
     with_kube(target.kubeconfig, work)
 
@@ -183,9 +189,9 @@ def _predictor(scaler: Object, namespace: str) -> CountedPredictor:
 
 
 async def _record(
-    predictor: CountedPredictor, places: Callable[[], dict[str, str]], out: Path, limit: float
+    predictor: CountedPredictor, page_urls: Callable[[], dict[str, str]], out: Path, limit: float
 ) -> None:
-    """Read once a second until the limit or Ctrl-C; the file keeps what was recorded."""
+    """Write the trace file `out`, until `limit` seconds have passed, Ctrl-C or SIGTERM."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -193,31 +199,40 @@ async def _record(
             loop.add_signal_handler(number, stopped.set)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
         counter = Counter()
-        first = await _read(session, places(), predictor)
+        first = await _read(session, page_urls(), predictor)
         if not first:
             raise errors.UserError("no page of metrics answers: is `slipway up` running?")
         trace = Trace(out)
         print(f"recording {predictor.inference}/{predictor.predictor}; Ctrl-C ends it", file=sys.stderr)
         try:
             counter.arrived(first)
-            arrived = await _seconds(session, places, predictor, counter, trace, stopped, limit)
+            arrived = await _add_rows(session, page_urls, predictor, counter, trace, stopped, limit)
         finally:
             recorded = trace.close()
     print(f"wrote {out}: {recorded} s, {arrived:.0f} requests")
 
 
-async def _seconds(
+async def _add_rows(
     session: aiohttp.ClientSession,
-    places: Callable[[], dict[str, str]],
+    page_urls: Callable[[], dict[str, str]],
     predictor: CountedPredictor,
     counter: Counter,
     trace: Trace,
     stopped: asyncio.Event,
     limit: float,
 ) -> float:
-    """Add rows until stopped; return the number of requests.
+    """Read the pages once a second and add rows to the trace; return the recorded requests.
 
-    Requests are spread over the seconds since the last reading.
+    A reading that is late or failed leaves no gap: the next one spreads its requests over the seconds since.
+
+    Args:
+        session: reads the pages.
+        page_urls: returns the URLs of the pages, by name.
+        predictor: the predictor whose requests are recorded.
+        counter: has taken a first reading.
+        trace: gets the rows.
+        stopped: ends the recording.
+        limit: seconds after which the recording ends.
     """
     begun = clock.monotonic()
     start = math.floor(clock.now().timestamp())
@@ -226,10 +241,11 @@ async def _seconds(
         wait = begun + recorded + 1 - clock.monotonic()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), max(wait, 0.0))
+        # Whole seconds without a row; a wait may end a moment early.
         passed = math.floor(clock.monotonic() - begun + 1e-3) - recorded
         if passed < 1:
             continue
-        readings = await _read(session, places(), predictor)
+        readings = await _read(session, page_urls(), predictor)
         if not readings:
             silent += 1
             if silent == SILENT_SECONDS:
@@ -246,9 +262,9 @@ async def _seconds(
 
 
 async def _read(
-    session: aiohttp.ClientSession, places: Mapping[str, str], predictor: CountedPredictor
+    session: aiohttp.ClientSession, page_urls: Mapping[str, str], predictor: CountedPredictor
 ) -> dict[str, dict[str, float]]:
-    """Return counts by revision of each page that answers."""
+    """Return the counts by revision, by the name of each page that answers."""
 
     async def read(name: str, url: str) -> tuple[str, dict[str, float]] | None:
         try:
@@ -259,12 +275,12 @@ async def _read(
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
 
-    answers = await asyncio.gather(*(read(name, url) for name, url in places.items()))
+    answers = await asyncio.gather(*(read(name, url) for name, url in page_urls.items()))
     return dict(answer for answer in answers if answer is not None)
 
 
 def counts(page: str, predictor: CountedPredictor) -> dict[str, float]:
-    """Return the requests that a predictor has received, by the labels of the samples.
+    """Return the requests that a predictor has received, by the labels of a sample: one for each revision.
 
     Raises:
         ValueError: the page is not in Prometheus's text format.

@@ -7,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 from rich.console import Console
@@ -27,6 +28,7 @@ from serving.cli.output import files, tables
 ALL = "all"
 """The value of --policy for every baseline."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables with the number of threads of numpy's libraries."""
 
 
 def service_options(
@@ -65,12 +67,23 @@ def run(
 ) -> None:
     """Print the comparison, or write it to files.
 
+    Args:
+        source: the recorded load.
+        options: the simulated service.
+        policies: names of the compared policies; empty: the defaults.
+        risk: risk of our policy in percent; None: its default.
+        startup: seconds of a start, or `fleet`.
+        seed: seed of all random values.
+        output: `text`, `html` or `json`; None: by the suffix of `out`, else `text`.
+        out: the file to write; None: standard output, or TRACE.html for a page.
+        jobs: number of processes; None: one for each core.
+
     Raises:
         errors.UserError: an unknown policy, a trace that cannot be parsed, a file that cannot be written.
     """
     form = output or (files.form(out) if out else "text")
     contenders = chosen(policies, risk)
-    _law(startup)
+    law = _law(startup)
     load = sources.read(source)
     try:
         simulated = service(source.name, load, options, seed)
@@ -78,8 +91,8 @@ def run(
         raise errors.UserError(str(error)) from error
     console = Console(stderr=True)
     with console.status("the optimum with perfect knowledge"):
-        oracle, limit = comparison.yardstick(simulated.workload, _law(startup), simulated.max_replicas)
-    outcomes = _play_all(simulated, contenders, startup, oracle, limit, seed, jobs, console)
+        oracle, limit = comparison.yardstick(simulated.workload, law, simulated.max_replicas)
+    outcomes = _play_all(_Inputs(simulated, startup, oracle, limit, seed), contenders, jobs, console)
     report = content.of(
         simulated,
         outcomes,
@@ -112,7 +125,7 @@ def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
 
 
 def text(report: schema.SimulationReport) -> str:
-    """Return the report for a terminal."""
+    """Return the report as text: the headline, the table of the policies, the service and its assumptions."""
     words = sentences.of(report)
     rows = [[cell for cell, _ in plots.cells(row)] for row in report.rows]
     parts = [
@@ -120,10 +133,12 @@ def text(report: schema.SimulationReport) -> str:
         tables.text(plots.COLUMNS, rows),
         "\n".join([*words["service"], *words["assumed"]]),
     ]
+    # The no-break spaces of figures are for HTML pages.
     return "\n\n".join(parts).replace("\u00a0", " ") + "\n"
 
 
 def _law(startup: str) -> Startup:
+    """Return the law of start-up times that --startup names."""
     try:
         return comparison.startup_of(startup)
     except ValueError as error:
@@ -133,6 +148,7 @@ def _law(startup: str) -> Startup:
 
 
 def _write(report: schema.SimulationReport, form: str, out: Path | None) -> None:
+    """Write the report in its form; a page gets a JSON file beside it."""
     data = orjson.dumps(schema.as_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
     if form == "html" and out is not None:
         files.write(out, page.render(report))
@@ -141,22 +157,27 @@ def _write(report: schema.SimulationReport, form: str, out: Path | None) -> None
         files.put(out, data if form == "json" else text(report))
 
 
+class _Inputs(NamedTuple):
+    """The inputs that all runs share."""
+
+    simulated: Service
+    startup: str
+    """Name of the law of start-up times, as a law holds functions, which cannot be pickled."""
+    oracle: Oracle
+    limit: int
+    """Most replicas."""
+    seed: int
+
+
 def _play_all(
-    simulated: Service,
-    contenders: Sequence[Contender],
-    startup: str,
-    oracle: Oracle,
-    limit: int,
-    seed: int,
-    jobs: int | None,
-    console: Console,
+    inputs: _Inputs, contenders: Sequence[Contender], jobs: int | None, console: Console
 ) -> list[Outcome]:
-    """Run each contender in a process; the longest runs start first."""
+    """Run the contenders in at most `jobs` processes, in order: ours, whose runs take longest, come first."""
     for name in _THREADS:
         os.environ.setdefault(name, "1")  # small arrays; the other cores have runs of their own
     workers = min(jobs or len(os.sched_getaffinity(0)), len(contenders))
-    state = (simulated, startup, oracle, limit, seed)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare, initargs=state)
+    spawn = get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_prepare, initargs=(inputs,))
     try:
         waiting = [pool.submit(_play, contender) for contender in contenders]
         _wait(waiting, console)
@@ -190,15 +211,15 @@ def _wait(waiting: "Sequence[Future[Outcome]]", console: Console) -> None:
                 console.print(f"{outcome.name}: {outcome.scores.violations:.3g} % late", highlight=False)
 
 
-_STATE: list[tuple[Service, str, Oracle, int, int]] = []
-"""The arguments that all runs of a worker share; sent once, as a load may be large."""
+_inputs: list[_Inputs] = []
+"""The inputs of this worker process; sent to it once, as a load may be large."""
 
 
-def _prepare(simulated: Service, startup: str, oracle: Oracle, limit: int, seed: int) -> None:
-    _STATE.append((simulated, startup, oracle, limit, seed))
+def _prepare(inputs: _Inputs) -> None:
+    _inputs.append(inputs)
 
 
 def _play(contender: Contender) -> Outcome:
-    simulated, startup, oracle, limit, seed = _STATE[0]
+    simulated, startup, oracle, limit, seed = _inputs[0]
     law = comparison.startup_of(startup)
     return comparison.play(simulated.workload, law, contender, oracle=oracle, limit=limit, seed=seed)

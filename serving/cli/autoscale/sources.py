@@ -26,7 +26,7 @@ from serving.system.network import addresses
 TIMEOUT_SECONDS = 30.0
 """Time limit of one query; Prometheus itself stops a query after 120 s."""
 MAX_POINTS = 10_000
-"""Values of a series in one response: Prometheus refuses more than 11,000."""
+"""Most values of a series in one query: Prometheus refuses more than 11,000."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -95,6 +95,9 @@ def seconds(words: str, option: str) -> float:
 
 
 def _range(source: LoadSource) -> BinTrace:
+    """Return the load of a Prometheus, without the steps before its first and after its last value; missing
+    values in between are 0.
+    """
     if not source.query:
         raise errors.UserError("--prometheus needs --query: what arrives, in requests per second")
     now = clock.now().timestamp()
@@ -130,7 +133,10 @@ def _moment(words: str, option: str, now: float) -> float:
 
 
 def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: float) -> None:
-    """Add the values of the series to `rates`; a time without a value stays NaN."""
+    """Add the values of the series to `rates`, which has one element for each step from `first` on.
+
+    An element without a value is NaN.
+    """
     for entry in series:
         for moment, value in entry.get("values") or []:
             at, number = round((float(moment) - first) / step), float(value)
@@ -139,6 +145,7 @@ def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: fl
 
 
 def _query(source: LoadSource, first: float, last: float, step: float) -> Sequence[Mapping[str, Any]]:
+    """Return the series of a range query; `first` and `last` are Unix seconds, both inclusive."""
     shown = addresses.without_credentials(source.prometheus)
     if not shown.startswith(("http://", "https://")):
         raise errors.UserError(f"--prometheus {shown!r} is not a URL such as http://prometheus.example:9090")
@@ -170,6 +177,7 @@ def _basic(url: str) -> str:
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
+    """Return the message of Prometheus's response, else its status."""
     try:
         with error:
             return str(orjson.loads(error.read())["error"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 POLL_SECONDS = 1.0
-"""Between two reads: the autoscaler decides every few seconds."""
+"""Seconds between two reads: the autoscaler decides every few seconds."""
 
 
 @with_target
@@ -89,6 +89,7 @@ async def _follow(kube: "Kube", namespace: str, name: str | None) -> None:
 
 
 async def _in_lines(kube: "Kube", namespace: str, name: str | None) -> None:
+    """Print a line for each change of an Autoscaler."""
     last: dict[str, str] = {}
     while True:
         scalers = {summary.name(s): s for s in await _read_again(kube, namespace, name)}
@@ -104,6 +105,7 @@ async def _in_lines(kube: "Kube", namespace: str, name: str | None) -> None:
 
 
 async def _read_again(kube: "Kube", namespace: str, name: str | None) -> list[Object]:
+    """Return the Autoscalers once the API is available."""
     while True:
         try:
             return await lookup.read(kube, namespace, name)

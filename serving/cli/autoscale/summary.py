@@ -22,6 +22,8 @@ HEADERS = (
     "Reason",
 )
 """Rate, expected and capacity are work per second; expected is the forecast that replicas are sized on."""
+_IN_LINE = slice(HEADERS.index("Desired"), HEADERS.index("Reason"))
+"""Columns that a line names; the reason is its end."""
 
 
 def status(scalers: Iterable[Object]) -> str:
@@ -30,6 +32,7 @@ def status(scalers: Iterable[Object]) -> str:
 
 
 def name(scaler: Object) -> str:
+    """Return the name of the Autoscaler."""
     return str(scaler["metadata"]["name"])
 
 
@@ -61,10 +64,10 @@ def target(scaler: Object) -> str:
 
 
 def line(scaler: Object) -> str:
-    """Return one Autoscaler as one line, for following without a terminal."""
+    """Return one Autoscaler as one line, for `status -w` without a terminal."""
     words = [
         f"{header.lower()} {value}"
-        for header, value in zip(HEADERS[4:-1], row(scaler)[4:-1], strict=True)
+        for header, value in zip(HEADERS[_IN_LINE], row(scaler)[_IN_LINE], strict=True)
         if value not in (None, "")
     ]
     reason = (scaler.get("status") or {}).get("reason") or "nothing decided yet"

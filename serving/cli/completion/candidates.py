@@ -1,4 +1,4 @@
-"""Words that the API and the table of kinds know: kinds, names of objects, arms and namespaces."""
+"""Completers of kinds, names of objects, arms and namespaces, by the API and the table of kinds."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from serving.cli.target import Target
 
 _LOG_OWNERS = ("pods", "jobs", "deployments")
+"""Kinds of which `slipway logs KIND/NAME` prints logs."""
 
 
 def kinds_and_names(typed: Typed) -> list[str]:
@@ -20,22 +21,22 @@ def kinds_and_names(typed: Typed) -> list[str]:
     kind, slash, _ = typed.word.partition("/")
     if slash:
         return _others([f"{kind}/{name}" for name in _names(typed, kind)], typed.arguments)
-    before, comma, _ = typed.word.rpartition(",")
+    before, comma, _ = typed.word.rpartition(",")  # several kinds, as in `get jobs,mv`
     return [f"{before}{comma}{kind.plural}" for kind in kinds.ALL] if not typed.arguments else []
 
 
 def used_kinds_and_names(typed: Typed) -> list[str]:
-    """Return candidates for `KIND NAME...` of the kinds that have usage."""
+    """Return candidates for `KIND NAME...` of the kinds that `slipway top` shows."""
     return kinds_and_names(typed) if typed.arguments or "/" in typed.word else ["inferences", "pods"]
 
 
 def names_of(plural: str) -> Candidates:
-    """Return what gives the names of all objects of a kind that are not arguments yet."""
+    """Return the completer of the names of a kind's objects, without names that are arguments already."""
     return lambda typed: _others(_names(typed, plural), typed.arguments)
 
 
 def log_owners(typed: Typed) -> list[str]:
-    """Return candidates for `INFERENCE`, and for `pod/NAME` and the like."""
+    """Return candidates for `INFERENCE`, and for `pod/NAME`, `job/NAME` and `deployment/NAME`."""
     kind, slash, _ = typed.word.partition("/")
     if slash:
         return [f"{kind}/{name}" for name in _names(typed, kind)]
@@ -63,10 +64,12 @@ def namespaces(typed: Typed) -> list[str]:
 
 
 def _others(names: list[str], arguments: tuple[str, ...]) -> list[str]:
+    """Return the names that are not arguments already."""
     return [name for name in names if name not in arguments]
 
 
 def _names(typed: Typed, word: str) -> list[str]:
+    """Return the names of the objects of a kind, which `word` names as on the command line."""
     from serving.cli.completion import reading
     from serving.cli.target import kind_of
 
@@ -84,6 +87,7 @@ def _inference(typed: Typed) -> Any:
 
 
 def _target(typed: Typed) -> "Target":
+    """Return the API and the namespace that the typed options choose."""
     from serving.cli.target import resolve
 
     kubeconfig, data_dir = (

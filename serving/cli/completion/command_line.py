@@ -1,6 +1,7 @@
-"""Parses a command line up to its cursor, and returns the candidates for the word there.
+"""Parses a command line up to its cursor, and returns the candidates for the word at the cursor.
 
-Reads the table of commands and the signature of one command; builds no parser.
+The parser of a command is not built: it takes too long for a Tab. The table of commands and the signature of
+the command's function have the names, the options and the completers.
 """
 
 import inspect
@@ -20,52 +21,65 @@ _HELP = ("-h", "--help")
 
 @dataclass(frozen=True)
 class _Parameter:
-    """An argument, or an option with its spellings."""
+    """A parameter of a command's function: an argument or an option."""
 
     name: str
     spellings: tuple[str, ...]
+    """Of an option, such as `-n` and `--namespace`; empty: an argument."""
     takes_value: bool
     is_variadic: bool
+    """Whether it is an argument that takes all further words."""
     candidates: Candidates
 
 
 @dataclass
 class _Cursor:
-    """The command and the options that the words before the cursor have chosen."""
+    """The state of the parse after the words before the cursor."""
 
     member: Command | Group
-    of_groups: list[_Parameter] = field(default_factory=list)
-    """Options that stand before commands."""
+    """The innermost group or command that the words name."""
+    group_options: list[_Parameter] = field(default_factory=list)
+    """Options of the groups around `member`."""
     open_option: _Parameter | None = None
-    """The option whose value is at the cursor."""
+    """The option whose value is the next word."""
     has_ended_options: bool = False
+    """Whether `--` was typed: all further words are arguments."""
     arguments: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
+    """As `Typed.options`."""
 
     @cached_property
     def parameters(self) -> list[_Parameter]:
-        """Those of the member; importing a command can take long."""
+        """Parameters of `member`, whose import can take long; `enter` clears the cache."""
         return _parameters(self.member)
 
+    def enter(self, name: str, group: Group) -> None:
+        """Go from `group`, the current member, to its member `name`."""
+        self.group_options += self.parameters
+        self.member = group.members[name]
+        del self.parameters
+
     def option(self, spelling: str) -> _Parameter | None:
-        """Return the option with this spelling."""
-        of_groups = next((each for each in self.of_groups if spelling in each.spellings), None)
-        return of_groups or next((each for each in self.parameters if spelling in each.spellings), None)
+        """Return the option with this spelling, of a group or of `member`."""
+        of_group = next((option for option in self.group_options if spelling in option.spellings), None)
+        if of_group is not None:  # without an import of `member`
+            return of_group
+        return next((option for option in self.parameters if spelling in option.spellings), None)
 
 
 def completions(commands: Group, words: Sequence[str]) -> list[str]:
-    """Return what the last word, which may be empty, can become."""
-    *before, word = words
+    """Return the candidates for the last of the words, which may be empty; none after an unknown command."""
+    *words_before, word = words
     cursor = _Cursor(commands)
-    for each in before:
-        if not _advance(cursor, each):
+    for word_before in words_before:
+        if not _advance(cursor, word_before):
             return []
     typed = Typed(word, tuple(cursor.arguments), cursor.options)
     return [candidate for candidate in _candidates(cursor, typed) if candidate.startswith(word)]
 
 
 def _advance(cursor: _Cursor, word: str) -> bool:
-    """Take one complete word; return False where there is no such command."""
+    """Take one complete word; return False if the word should name a command and there is none."""
     if cursor.open_option is not None:
         cursor.options[cursor.open_option.name] = word
         cursor.open_option = None
@@ -76,18 +90,17 @@ def _advance(cursor: _Cursor, word: str) -> bool:
     elif isinstance(cursor.member, Group):
         if word not in cursor.member.members:
             return False
-        cursor.of_groups += cursor.parameters
-        cursor.member = cursor.member.members[word]
-        del cursor.parameters
+        cursor.enter(word, cursor.member)
     else:
         cursor.arguments.append(word)
     return True
 
 
 def _take_option(cursor: _Cursor, word: str) -> None:
+    """Take a word such as `-n`, `-nNAME`, `--namespace` or `--namespace=NAME`."""
     name, equals, value = word.partition("=")
     option = cursor.option(name)
-    if option is None and not word.startswith("--"):  # -nNAME
+    if option is None and not word.startswith("--"):  # such as -nNAME
         name, equals, value = word[:2], "=", word[2:]
         option = cursor.option(name)
     if option is None or not option.takes_value:
@@ -99,62 +112,78 @@ def _take_option(cursor: _Cursor, word: str) -> None:
 
 
 def _candidates(cursor: _Cursor, typed: Typed) -> list[str]:
+    """Return the candidates for the word at the cursor: a value, an option, a command or an argument."""
     if cursor.open_option is not None:
         return cursor.open_option.candidates(typed)
     if typed.word.startswith("-") and not cursor.has_ended_options:
-        return _of_option(cursor, typed)
+        return _option_candidates(cursor, typed)
     if isinstance(cursor.member, Group):
         return list(cursor.member.members)
-    if cursor.member.names and not typed.arguments:
+    if cursor.member.names and not typed.arguments:  # without an import of the command
         return names_of(cursor.member.names)(typed)
-    places = [each for each in cursor.parameters if not each.spellings]
-    here = places[len(typed.arguments) :] or [each for each in places[-1:] if each.is_variadic]
-    if not here:
-        return []
-    return names_of(cursor.member.names)(typed) if cursor.member.names else here[0].candidates(typed)
+    arguments = [parameter for parameter in cursor.parameters if not parameter.spellings]
+    open_arguments = arguments[len(typed.arguments) :]
+    if not open_arguments:
+        open_arguments = [argument for argument in arguments[-1:] if argument.is_variadic]
+    if cursor.member.names and open_arguments:
+        return names_of(cursor.member.names)(typed)
+    return open_arguments[0].candidates(typed) if open_arguments else []
 
 
-def _of_option(cursor: _Cursor, typed: Typed) -> list[str]:
+def _option_candidates(cursor: _Cursor, typed: Typed) -> list[str]:
+    """Return the spellings of options, or `--OPTION=VALUE` for each value of a complete option."""
     name, equals, value = typed.word.partition("=")
     if not equals:
-        return [*(spelling for each in cursor.parameters for spelling in each.spellings), *_HELP]
+        return [*(spelling for option in cursor.parameters for spelling in option.spellings), *_HELP]
     option = cursor.option(name)
     values = option.candidates(Typed(value, typed.arguments, typed.options)) if option else []
     return [f"{name}={candidate}" for candidate in values]
 
 
 def _parameters(member: Command | Group) -> list[_Parameter]:
+    """Return the parameters of the function of a command or of a group's options; imports its module."""
     if not member.function:
         return []
     signature = inspect.signature(load(member.function))
-    return [parameter for each in signature.parameters.values() for parameter in _declared(each)]
+    return [declared for parameter in signature.parameters.values() for declared in _declared(parameter)]
 
 
 def _declared(parameter: inspect.Parameter) -> Iterator[_Parameter]:
-    """Yield the argument or option of a function's parameter."""
+    """Yield the argument or the option that a parameter declares by Typer's annotation, if it does."""
     if get_origin(parameter.annotation) is not Annotated:
         return
     type_, *metadata = get_args(parameter.annotation)
     candidates = next(
-        (each.candidates for each in metadata if isinstance(each, Completes)), choices(*_words(type_))
+        (item.candidates for item in metadata if isinstance(item, Completes)), choices(*_words(type_))
     )
     for info in metadata:
         if isinstance(info, OptionInfo):
             yield _Parameter(
-                parameter.name, _spellings(parameter.name, type_, info), type_ is not bool, False, candidates
+                parameter.name,
+                _spellings(parameter.name, type_, info),
+                takes_value=type_ is not bool,
+                is_variadic=False,
+                candidates=candidates,
             )
         elif isinstance(info, ArgumentInfo):
-            yield _Parameter(parameter.name, (), True, _is_list(type_), candidates)
+            yield _Parameter(
+                parameter.name,
+                spellings=(),
+                takes_value=True,
+                is_variadic=_is_list(type_),
+                candidates=candidates,
+            )
 
 
 def _spellings(name: str, type_: Any, info: OptionInfo) -> tuple[str, ...]:
-    declared = (
-        [info.default, *(info.param_decls or ())] if info.default is not ... else info.param_decls or ()
-    )
+    """Return the spellings of an option: the declared ones, else those that Typer makes of the name."""
+    declared: list[Any] = list(info.param_decls or ())
+    if info.default is not ...:  # in an `Annotated`, `typer.Option` takes its first spelling as the default
+        declared = [info.default, *declared]
     if not declared:
         long = name.replace("_", "-")
         return (f"--{long}", f"--no-{long}") if type_ is bool else (f"--{long}",)
-    return tuple(str(spelling) for each in declared for spelling in str(each).split("/"))
+    return tuple(spelling for declaration in declared for spelling in str(declaration).split("/"))
 
 
 def _alternatives(type_: Any) -> tuple[Any, ...]:
@@ -164,8 +193,9 @@ def _alternatives(type_: Any) -> tuple[Any, ...]:
 
 def _words(type_: Any) -> list[str]:
     """Return the words of a Literal."""
-    return [word for each in _alternatives(type_) if get_origin(each) is Literal for word in get_args(each)]
+    literals = [member for member in _alternatives(type_) if get_origin(member) is Literal]
+    return [word for literal in literals for word in get_args(literal)]
 
 
 def _is_list(type_: Any) -> bool:
-    return any(get_origin(each) is list for each in _alternatives(type_))
+    return any(get_origin(member) is list for member in _alternatives(type_))

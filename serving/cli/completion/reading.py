@@ -15,7 +15,7 @@ import yaml
 from serving.system.network.redirects import NoRedirects
 
 SECONDS = 1.0
-"""Longest connect, and longest wait for each part of the answer: a user waits for them at each Tab."""
+"""Time limit of the connect, and of each read of the response: a user waits for them at each Tab."""
 LIMIT = 500
 """Most names: nobody reads more candidates."""
 _SCHEMES = ("https://", "http://")
@@ -36,7 +36,11 @@ class _Server(NamedTuple):
 
 
 def metadata(kubeconfig: Path, path: str) -> list[Any]:
-    """Return the objects of a collection with their metadata alone, the first 500.
+    """Return the first `LIMIT` objects of a collection, with their metadata alone.
+
+    Args:
+        kubeconfig: the file.
+        path: path of the collection in the API.
 
     Raises:
         OSError: the API does not answer, or its answer is an error.
@@ -47,7 +51,7 @@ def metadata(kubeconfig: Path, path: str) -> list[Any]:
 
 
 def get(kubeconfig: Path, path: str) -> Any:
-    """Return an object; raises as `metadata`."""
+    """Return the object at this path of the API; raises the errors of `metadata`."""
     return _read(kubeconfig, path, {}, "application/json")
 
 
@@ -93,7 +97,7 @@ def _named(document: Any, section: str, name: str) -> Any:
 
 
 def _tls(cluster: Any, user: Any, directory: Path) -> ssl.SSLContext:
-    """Return how to connect; files are relative to the directory of the kubeconfig."""
+    """Return the TLS context of a cluster and a user; `directory`, the kubeconfig's, has their files."""
     data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
     context = ssl.create_default_context(
         cafile=str(directory / file) if file and not data else None,

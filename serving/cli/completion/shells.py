@@ -1,4 +1,4 @@
-"""`slipway completion`: the script of each shell, and the command that the scripts call at each Tab."""
+"""`slipway completion` prints the script of a shell, which calls `slipway __complete` at each Tab."""
 
 import re
 from collections.abc import Sequence
@@ -15,6 +15,8 @@ _slipway() {
 }
 complete -o default -F _slipway slipway
 """
+"""`__complete` gets the line up to the cursor, as bash splits words also at its word breaks, such as `=`. No
+space follows a candidate that ends in `=` or `/`, as the user continues the word."""
 _ZSH = r"""
 #compdef slipway
 _slipway() {
@@ -27,6 +29,7 @@ _slipway() {
 }
 compdef _slipway slipway
 """
+"""`compadd -S ''` adds the candidates after which no space follows."""
 _FISH = r"""
 function __slipway_complete
     set -l words (commandline -opc)
@@ -53,35 +56,45 @@ def completion(
 
 
 def answer(arguments: Sequence[str]) -> list[str]:
-    """Return the candidates for `SHELL WORD...` or `bash LINE BREAKS`; fewer without an API, no error."""
+    """Return the candidates for the last word of a command line; without an API fewer, and never an error.
+
+    Args:
+        arguments: those of `slipway __complete`: `bash`, the line up to the cursor and bash's word breaks; or
+            the name of another shell, and the words after the program's name up to the cursor.
+    """
     from serving.cli.commands import COMMANDS
     from serving.cli.completion.command_line import completions
 
     shell, *words = arguments
-    cut = 0
+    replaced_from = 0
     if shell == "bash":
         line, breaks = words
         words = _words(line)[1:]
-        cut = _replaced_from(words[-1], breaks) if words else 0
+        replaced_from = _replaced_from(words[-1], breaks) if words else 0
     try:
-        return [candidate[cut:] for candidate in completions(COMMANDS, words)] if words else []
+        return [candidate[replaced_from:] for candidate in completions(COMMANDS, words)] if words else []
     except Exception:  # noqa: BLE001 an error message would be printed into the command line
         return []
 
 
 def _words(line: str) -> list[str]:
-    """Split a line at its spaces, without the quotes and backslashes; the last word ends at the cursor."""
-    words = re.findall(r"""((?:\\.|"[^"]*"?|'[^']*'?|[^\s"'\\])+)""", line)
-    plain = [re.sub(r"""\\(.)|["']""", r"\1", word) for word in words]
-    return plain if plain and not re.search(r"(?<!\\)\s$", line) else [*plain, ""]
+    """Split a line that ends at the cursor into words without quotes and backslashes.
+
+    After a space the last word is empty.
+    """
+    # A word has escaped characters, quoted parts, of which the last may be open, and other characters.
+    quoted_words = re.findall(r"""((?:\\.|"[^"]*"?|'[^']*'?|[^\s"'\\])+)""", line)
+    words = [re.sub(r"""\\(.)|["']""", r"\1", word) for word in quoted_words]
+    is_after_space = re.search(r"(?<!\\)\s$", line) is not None
+    return [*words, ""] if is_after_space or not words else words
 
 
 def _replaced_from(word: str, breaks: str) -> int:
-    """Return where bash starts to replace a word: after the last of its word breaks."""
+    """Return the position from which bash replaces the word: after the last word break in it."""
     return max((word.rfind(character) + 1 for character in breaks if not character.isspace()), default=0)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the candidates, one a line."""
-    for word in answer(arguments):
-        print(word)
+    """Print the candidates, one per line."""
+    for candidate in answer(arguments):
+        print(candidate)

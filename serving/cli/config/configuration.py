@@ -97,7 +97,7 @@ def _read(file: Path, *, required: bool) -> Any:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses duplicate keys, of which YAML keeps the last, and aliases."""
+    """Refuses duplicate keys, of which PyYAML would keep the last value, and aliases."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [str(getattr(key, "value", "")) for key, _ in node.value]
@@ -114,22 +114,29 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _flat(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of each setting of the file; unknown sections are yielded as one value."""
+    """Yield path and value of each setting of the file.
+
+    A section without a value, such as `gateway:` alone, is skipped. An unknown section, and a section with
+    another value than a mapping, is yielded as one setting, so that validation reports it.
+    """
     for name, value in content.items():
         path = f"{prefix}{name}"
-        if isinstance(value, dict) and value and path in _sections():
+        is_section = path in _sections()
+        if is_section and isinstance(value, dict) and value:
             yield from _flat(value, f"{path}.")
-        elif value is not None or path not in _sections():
+        elif value is not None or not is_section:
             yield path, value
 
 
 @cache
 def _sections() -> frozenset[str]:
+    """Return the paths of all sections, those of nested sections included."""
     sections = [path.rsplit(".", 1)[0] for path in paths()]
     return frozenset(sections) | {section.split(".")[0] for section in sections}
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, path of the setting, and value of each variable that sets one; an empty alias sets none."""
     for variable in sorted(environment):
         if variable in ALIASES:
             if environment[variable]:
@@ -140,6 +147,7 @@ def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
 
 
 def _put(values: Values, sources: dict[str, str], path: str, value: Any, source: str) -> None:
+    """Set the value at a path, and its source; values of lower precedence are replaced."""
     *sections, name = path.split(".")
     inner = values
     for section in sections:
@@ -177,10 +185,12 @@ def _messages(error: ValidationError, sources: Mapping[str, str]) -> Iterator[st
 
 
 def _with_source(path: str, message: str, sources: Mapping[str, str]) -> str:
+    """Return the message after its path and the source of the value, or of a value below the path."""
     source = next((text for key, text in sources.items() if key == path or key.startswith(f"{path}.")), "")
     return f"{source}: {path}: {message}" if source else f"{path}: {message}"
 
 
 def _shown(value: Any) -> str:
+    """Return a value for an error message, at most 60 characters of it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -78,7 +78,7 @@ def explain(
 
 
 def changed(resolved: Resolved) -> Values:
-    """Return the validated values that are not defaults, nested by section."""
+    """Return the validated values that the file, a variable or an option sets, nested by section."""
     configuration = asdict(resolved.configuration)
     values: Values = {}
     for path in resolved.sources:
@@ -93,6 +93,10 @@ def changed(resolved: Resolved) -> Values:
 def _lines(
     values: Mapping[str, Any], sources: Mapping[str, str], prefix: str = "", indent: str = ""
 ) -> list[str]:
+    """Return `values` as lines of YAML, each setting with its source as a comment.
+
+    `sources` is by path; `prefix` is the path of the section that `values` belong to, with a dot at its end.
+    """
     lines = []
     for name, value in values.items():
         path = f"{prefix}{name}"

@@ -1,4 +1,4 @@
-"""Rules that no type of one setting can express: between two settings, and of texts. Pure."""
+"""Rules that the types of settings cannot express: relations of two settings, and syntax of texts. Pure."""
 
 import ipaddress
 import re
@@ -17,7 +17,7 @@ _BELOW = (
     ("gateway.lease_renew_seconds", "gateway.lease_seconds"),
     ("activator.deadline_seconds", "gateway.stream_idle_seconds"),
 )
-"""Settings that must be below another."""
+"""Pairs of setting and limit: the setting must be below the limit."""
 _AT_MOST = (
     ("activator.held_per_backend", "activator.held"),
     ("activator.bytes_per_backend", "activator.bytes"),
@@ -30,22 +30,22 @@ _AT_MOST = (
     ("supervisor.restart_seconds", "supervisor.restart_cap_seconds"),
     ("gateway.drain_seconds", "supervisor.stop_seconds"),
 )
-"""Settings that must not exceed another."""
-
-
+"""Pairs of setting and limit: the setting must be at most the limit."""
 _LABEL_LENGTH = 63
-"""Longest DNS label (RFC 1123)."""
+"""Longest DNS label (RFC 1123), in characters."""
 
 
 class BrokenRule(NamedTuple):
-    """A rule between settings that the configuration breaks."""
+    """A rule that the configuration breaks."""
 
     path: str
+    """Of the setting, such as `gateway.port`."""
     message: str
+    """The rule, and the value that breaks it."""
 
 
 def broken_rules(settings: Settings) -> list[BrokenRule]:
-    """Return the rules between settings that these settings break."""
+    """Return the rules of this module that `settings` break."""
     value = {path: attrgetter(path)(settings) for rule in (*_BELOW, *_AT_MOST) for path in rule}
     runtimes, node = settings.runtimes, settings.node
     checks = [

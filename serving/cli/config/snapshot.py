@@ -15,10 +15,10 @@ from serving.system import run_files
 
 
 def write(file: Path, configuration: Configuration) -> None:
-    """Replace the snapshot, unless it has this configuration already and cannot be replaced.
+    """Write the snapshot; a write error is ignored where the file has this configuration already.
 
     Raises:
-        errors.UserError: it cannot be written; components would read another configuration.
+        errors.UserError: the file cannot be written, and components would read another configuration.
     """
     try:
         run_files.ensure(file, orjson.dumps(asdict(configuration)))

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import aiohttp
 import orjson
@@ -37,7 +38,7 @@ BURST_USERS = 24
 BURST_REPLICAS = 2
 """Replicas that the burst must add up to."""
 TOLERANCE = 0.01
-"""Of the gateway's count of tokens, against that of the engines."""
+"""Largest difference between the token counts of gateway and engines, as a fraction of the engines' count."""
 HEADERS = (
     "Arm",
     "Share",
@@ -50,8 +51,15 @@ HEADERS = (
 )
 
 
+class TokenCounts(NamedTuple):
+    """Tokens of prompts, and generated tokens."""
+
+    prompt: float
+    generated: float
+
+
 async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
-    """Run all steps; `on_gpu` gives the Jobs and the replicas shares of the machine's GPU."""
+    """Run all steps; with `on_gpu` the Jobs and the replicas share the machine's GPU."""
     base = f"http://127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
     async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
         await train(
@@ -73,7 +81,7 @@ async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
 
 
 def _inference(story: Story, file: str, title: str, *, on_gpu: bool) -> Object:
-    """Begin the step of a sample's Inference, and return it as it is applied."""
+    """Begin the step that applies a sample's Inference; return the Inference to apply."""
     (inference,) = sample(file)
     story.step(f"{title}: slipway apply -f manifests/samples/{file}")
     if not on_gpu:
@@ -93,7 +101,7 @@ async def _serve(story: Story, kube: Kube, *, on_gpu: bool) -> None:
 
 async def _talk(story: Story, chats: Chats) -> None:
     story.step(f"Three streamed chats with {chats.client.base_url}, by the openai client")
-    _, held_out = harbour_text.held_out()
+    _, held_out = harbour_text.split()
     right = 0
     for conversation in held_out[:3]:
         result = await chats.ask(conversation.question, temperature=0)
@@ -104,7 +112,7 @@ async def _talk(story: Story, chats: Chats) -> None:
 
 async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> None:
     story.step(f"{CHATS} streamed stories, by {USERS} users at once")
-    before = await _counted(where)
+    before = await _counts_of_gateways(where)
     earlier = len(chats.results)
     began = clock.monotonic()
     chats.start(USERS, itertools.islice(_requests(), CHATS), temperature=0.8, max_tokens=96)
@@ -113,22 +121,24 @@ async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> No
     results = chats.results[earlier:]
     predictors = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
     _judge(story, results, predictors)
-    generated, prompts = (sum(r.tokens for r in results), sum(r.prompt_tokens for r in results))
-    story.show(f"{generated} tokens in {seconds:.1f} s, {generated / seconds:.0f} tokens/s in all")
-    after = await _counted(where)
-    counted = (after[0] - before[0], after[1] - before[1])
+    by_engines = TokenCounts(sum(r.prompt_tokens for r in results), sum(r.tokens for r in results))
+    rate = by_engines.generated / seconds
+    story.show(f"{by_engines.generated:.0f} tokens in {seconds:.1f} s, {rate:.0f} tokens/s in all")
+    after = await _counts_of_gateways(where)
+    by_gateway = TokenCounts(after.prompt - before.prompt, after.generated - before.generated)
     story.show(
-        f"prompt and generated tokens by the engines: {prompts} and {generated};"
-        f" by the gateway: {counted[0]:.0f} and {counted[1]:.0f}"
+        f"prompt and generated tokens by the engines: {by_engines.prompt:.0f} and {by_engines.generated:.0f};"
+        f" by the gateway: {by_gateway.prompt:.0f} and {by_gateway.generated:.0f}"
     )
     agree = all(
-        abs(own - of_engine) <= TOLERANCE * of_engine
-        for own, of_engine in zip(counted, (prompts, generated), strict=True)
+        abs(gateway - engines) <= TOLERANCE * engines
+        for gateway, engines in zip(by_gateway, by_engines, strict=True)
     )
     story.check("the gateway counts the tokens that the engines report", holds=agree)
 
 
 def _requests() -> Iterator[str]:
+    """Return questions that ask for stories."""
     return (conversation.question for conversation in harbour_text.stories("demo"))
 
 
@@ -165,8 +175,8 @@ def _cells(own: Sequence[ChatResult], answered: int, expected: float) -> list[ob
     ]
 
 
-async def _counted(where: DataDir) -> tuple[float, float]:
-    """Return the prompt and the generated tokens on the gateways' metrics pages."""
+async def _counts_of_gateways(where: DataDir) -> TokenCounts:
+    """Return the counts on the gateways' metrics pages, since the start of Envoy."""
     totals = {"slipway_prompt_tokens_total": 0.0, "slipway_generated_tokens_total": 0.0}
     await asyncio.sleep(1.5)  # a gateway reads Envoy's counts once a second
     async with aiohttp.ClientSession() as session:
@@ -178,8 +188,7 @@ async def _counted(where: DataDir) -> tuple[float, float]:
                     name = line.partition("{")[0]
                     if name in totals:
                         totals[name] += float(line.rpartition(" ")[2])
-    prompt, generated = totals.values()
-    return prompt, generated
+    return TokenCounts(totals["slipway_prompt_tokens_total"], totals["slipway_generated_tokens_total"])
 
 
 async def _scale(story: Story, kube: Kube, url: str, *, on_gpu: bool) -> None:

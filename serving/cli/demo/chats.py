@@ -21,8 +21,9 @@ class ChatResult:
     arm: str = ""
     text: str = ""
     first: float = 0.0
-    """Until the first text."""
+    """Time of the first text; 0 without any."""
     end: float = 0.0
+    """Time of the end of the answer, or of the error."""
     prompt_tokens: int = 0
     tokens: int = 0
     """Tokens of the answer."""

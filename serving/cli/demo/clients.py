@@ -27,7 +27,7 @@ async def started(url: str, model: str) -> AsyncIterator["Clients"]:
 
 
 class Clients:
-    """Sends requests and collects the results in `rows`."""
+    """Sends requests and collects the results in `rows`, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._processes: list[asyncio.subprocess.Process] = []
@@ -50,13 +50,14 @@ class Clients:
         self._reading.append(asyncio.create_task(self._read(process.stdout)))
 
     def send(self, requests: int) -> None:
-        """Send this many requests, divided among the processes."""
+        """Send this many requests, divided evenly among the processes."""
         for number, process in enumerate(self._processes):
             assert process.stdin is not None
-            process.stdin.write(b"%d\n" % ((requests + number) // len(self._processes)))
+            part = (requests + number) // len(self._processes)  # all parts sum to `requests`
+            process.stdin.write(b"%d\n" % part)
 
     async def until(self, count: int, report: Callable[[int], None]) -> None:
-        """Wait until `rows` has this many, or every process has ended."""
+        """Wait until `rows` has `count` results, or every process has ended; `report` gets their number."""
         while len(self.rows) < count and not all(task.done() for task in self._reading):
             report(len(self.rows))
             await asyncio.sleep(POLL_SECONDS)

@@ -61,13 +61,17 @@ def _check_llm() -> None:
 
 
 def _gpu() -> str:
+    """Return the name of the GPU."""
     from serving.cli.demo import gpu
 
     return gpu.check()
 
 
 async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool, llm: bool, gpu: str) -> bool:
-    """Run the steps to the end, or until a signal; then stop everything, which no signal interrupts."""
+    """Run the steps until their end or a signal; then stop everything, unless the stack is kept.
+
+    Return whether the steps came to their end. Signals do not interrupt the stop.
+    """
     from serving.cli.demo.stack import Stack
     from serving.cli.demo.story import tell
 

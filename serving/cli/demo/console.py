@@ -28,6 +28,7 @@ class Story:
         )
         self._task = self._progress.add_task("", total=None)
         self.failed: list[str] = []
+        """The claims of the checks that did not hold."""
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -40,7 +41,7 @@ class Story:
 
     @property
     def seconds(self) -> float:
-        """The time since the beginning, which each step begins with."""
+        """Seconds since the start of the demo; each step's line begins with them."""
         return clock.monotonic() - self._started
 
     def step(self, text: str) -> None:

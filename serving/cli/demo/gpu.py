@@ -1,4 +1,4 @@
-"""Additions of `slipway demo --llm --gpu` to the samples: a share of the GPU for every container."""
+"""Additions of `slipway demo --llm --gpu` to the samples: the GPU, shared by MPS, for every container."""
 
 import shutil
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from serving.objects import Object
 from serving.resources import names
 
 SHARE = {"memory": "2Gi", "cores": 30}
-"""Of a replica, which uses 300 to 550 MiB. Five replicas and two Jobs, of 1 GiB each, fit on a GPU of 16 GiB.
-"""
+"""The share of a replica, which uses 300 to 550 MiB; `cores` is in percent of the streaming multiprocessors.
+The shares of five replicas, the most of the samples, and two Jobs of 1 GiB each fit on a GPU of 16 GiB."""
 
 
 def check(devices: Path = Path("/dev"), which: Callable[[str], str | None] = shutil.which) -> str:
@@ -43,7 +43,7 @@ def of_inference(inference: Object) -> Object:
 
 
 def of_job(job: Object) -> Object:
-    """Return the Job with the GPU for every container."""
+    """Return the Job with the GPU for every container, without limits of memory and cores."""
     template = job["spec"]["template"]
     containers = [_on_gpu(container) for container in template["spec"]["containers"]]
     template = {**template, "spec": {**template["spec"], "containers": containers}}

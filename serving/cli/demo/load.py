@@ -1,8 +1,9 @@
 """One load process of the demo: Open Inference Protocol v2 by an unmodified `tritonclient`, in binary.
 
 A process of its own, as tritonclient uses gevent, which cannot share a thread with asyncio. Prints one JSON
-line per request: [seconds, ModelVersion that answered, milliseconds, correct], with seconds of the machine's
-monotonic clock; after a failure [seconds, null, milliseconds, reason].
+line per request, the fields of `report.RequestResult`: [start, ModelVersion that answered, milliseconds,
+correct], with the start in seconds of the machine's monotonic clock; after a failure [start, null,
+milliseconds, reason].
 """
 
 import argparse
@@ -24,17 +25,20 @@ FLUSH_ROWS = 20
 
 
 def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
-    """Send held-out images in an order given by `seed`, and yield the result of each."""
+    """Send held-out images in an order given by `seed`, and yield each result as it is printed.
+
+    `url` is HOST:PORT/NAMESPACE/NAME. The result is a plain tuple, as orjson refuses a NamedTuple.
+    """
     images, labels = held_out()
     client = InferenceServerClient(url)
     described = client.get_model_metadata(model)
-    name, label = described["inputs"][0]["name"], described["outputs"][0]["name"]
+    input_name, output_name = described["inputs"][0]["name"], described["outputs"][0]["name"]
     order = np.random.default_rng(seed)
     while True:
         at = int(order.integers(len(labels)))
-        tensor = InferInput(name, [1, images.shape[1]], "FP64")
+        tensor = InferInput(input_name, [1, images.shape[1]], "FP64")
         tensor.set_data_from_numpy(images[at : at + 1], binary_data=True)
-        output = InferRequestedOutput(label, binary_data=True)
+        output = InferRequestedOutput(output_name, binary_data=True)
         started = clock.monotonic()
         try:
             result = client.infer(model, [tensor], outputs=[output])
@@ -42,7 +46,7 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
             yield started, None, 1000 * (clock.monotonic() - started), f"{type(error).__name__}: {error}"
             continue
         spent = 1000 * (clock.monotonic() - started)
-        correct = int(result.as_numpy(label).reshape(-1)[0]) == int(labels[at])
+        correct = int(result.as_numpy(output_name).reshape(-1)[0]) == int(labels[at])
         yield started, result.get_response()["model_version"], spent, correct
 
 

@@ -45,9 +45,9 @@ async def train(
         story: prints the steps.
         kube: a client.
         file: of `manifests/samples`.
-        columns: metrics of the models, by their headers.
-        seconds: longest training.
-        change: returns a Job as it is applied; None: as in the sample.
+        columns: metrics of the models, by the headers of their columns.
+        seconds: longest wait for each Job.
+        change: returns the Job to apply for a Job of the sample; None to apply the sample's.
     """
     jobs = sample(file) if change is None else [change(job) for job in sample(file)]
     story.step(f"Training two models: slipway apply -f manifests/samples/{file}")

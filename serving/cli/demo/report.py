@@ -15,8 +15,8 @@ once in 500 runs."""
 class RequestResult(NamedTuple):
     """The result of one request.
 
-    `at` is in monotonic seconds; `version` is the ModelVersion that answered, None after a failure; `correct`
-    is whether the prediction is correct, or the reason of the failure.
+    `at` is the start in monotonic seconds; `version` is the ModelVersion that answered, None after a failure;
+    `correct` is whether the prediction is correct, or after a failure its reason.
     """
 
     at: float
@@ -27,12 +27,14 @@ class RequestResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmResult:
-    """Results of one arm."""
+    """Results of one arm. Shares are fractions of all answered requests, latencies are in milliseconds."""
 
     name: str
     version: str
     requests: int
+    """That the arm answered."""
     expected: float
+    """The share by the arm's weight."""
     share: float
     low: float
     high: float
@@ -40,9 +42,11 @@ class ArmResult:
     p50: float
     p99: float
     accuracy: float
+    """Fraction of the arm's predictions that are correct."""
 
     @property
     def as_expected(self) -> bool:
+        """Whether a correct split explains the share."""
         return self.low <= self.share <= self.high
 
 
@@ -57,34 +61,34 @@ def arms(
         weights: of the spec, by arm, relative to their sum.
     """
     answered = [row for row in rows if row.version is not None]
-    total = len(answered)
+    total, total_weight = len(answered), sum(weights.values())
     results = []
     for name, version in versions.items():
         own = [row for row in answered if row.version == version]
-        expected = weights[name] / sum(weights.values())
+        expected = weights[name] / total_weight
         low, high = binom.interval(CONFIDENCE, total, expected) if total else (0, 0)
         times = [row.milliseconds for row in own] or [float("nan")]
         results.append(
             ArmResult(
-                name,
-                version,
-                len(own),
-                expected,
-                len(own) / (total or 1),
-                low / (total or 1),
-                high / (total or 1),
-                statistics.median(times),
-                percentile(times, 0.99),
-                sum(row.correct is True for row in own) / (len(own) or 1),
+                name=name,
+                version=version,
+                requests=len(own),
+                expected=expected,
+                share=len(own) / (total or 1),
+                low=low / (total or 1),
+                high=high / (total or 1),
+                p50=statistics.median(times),
+                p99=percentile(times, 0.99),
+                accuracy=sum(row.correct is True for row in own) / (len(own) or 1),
             )
         )
     return results
 
 
 def percentile(values: Sequence[float], quantile: float) -> float:
-    """Return the nearest-rank percentile."""
+    """Return the nearest-rank percentile; `quantile` is from 0 to 1."""
     ordered = sorted(values)
-    # In whole millionths, as the float 0.07 x 100 is above 7.
+    # quantile x length, rounded up, in whole millionths: the float 0.07 x 100 is above 7.
     rank = -(-int(quantile * 1_000_000) * len(ordered) // 1_000_000)
     return ordered[min(max(rank, 1), len(ordered)) - 1]
 

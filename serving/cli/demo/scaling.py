@@ -32,7 +32,7 @@ class ScalingTable:
     """Prints a row at each change of the demo's Autoscaler."""
 
     def __init__(self, story: Story, kube: Kube, arm: str) -> None:
-        """Args: arm: INFERENCE/PREDICTOR."""
+        """`arm` is INFERENCE/PREDICTOR."""
         self._story, self._kube, self._arm = story, kube, arm
         self._last: list[str] = []
 
@@ -43,12 +43,15 @@ class ScalingTable:
     async def until(
         self, holds: Callable[[Object], bool], at_each_read: Callable[[], None] = lambda: None
     ) -> bool:
-        """Print changes until `holds` is true of the status; return whether that was in time."""
+        """Print changes until `holds` is true of the status; return whether that was within `WAIT_SECONDS`.
+
+        `at_each_read` is called before each read of the Autoscaler, every `POLL_SECONDS`.
+        """
         deadline = clock.monotonic() + WAIT_SECONDS
         while clock.monotonic() < deadline:
             at_each_read()
             with suppress(errors.Unavailable):
-                scaler, *_ = await lookup.read(self._kube, NAMESPACE, self._arm)
+                (scaler,) = await lookup.read(self._kube, NAMESPACE, self._arm)
                 self._show(scaler)
                 if holds(scaler.get("status") or {}):
                     return True

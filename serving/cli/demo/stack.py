@@ -13,29 +13,30 @@ from serving.system import processes
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 90.0
-"""Draining may take 30 s, and stopping the components as long again."""
+"""Longest wait for the end of `up`: draining may take 30 s, and stopping the components another 30 s."""
 POLL_SECONDS = 0.1
 
 
 class Stack:
-    """One `up` and its data directory."""
+    """One `up` and its data directory, which this class removes."""
 
     def __init__(self, where: DataDir) -> None:
         self.where = where
         self.kept = False
+        """Whether the caller, instead of calling `end`, leaves `up` and the data."""
         self._up: asyncio.subprocess.Process | None = None
 
     def keep(self) -> None:
-        """Leave it running."""
+        """Tell the caller of `end` to leave `up` running."""
         self.kept = True
 
     async def start(self) -> None:
-        """Start it in a session of its own, so that Ctrl-C reaches it through this program alone.
+        """Start `up` in a session of its own, so that Ctrl-C reaches it through this program alone.
 
-        The first `up` of a directory picks free ports, and each later one has the same.
+        The first `up` of a directory picks free ports, which later ones keep.
 
         Raises:
-            errors.UserError: it does not start; the message has its output.
+            errors.UserError: `up` does not start; the message has its output.
         """
         self.where.logs.mkdir(parents=True, exist_ok=True)
         output = self.where.logs / "up.out"
@@ -55,7 +56,7 @@ class Stack:
             await asyncio.sleep(POLL_SECONDS)
 
     async def end(self) -> None:
-        """Stop `up` and the components that it left, if it was killed, and remove the data."""
+        """Stop `up`, and any components that survived it because it was killed; then remove the data."""
         if self._up is not None and self._up.returncode is None:
             self._up.terminate()
             with contextlib.suppress(TimeoutError):

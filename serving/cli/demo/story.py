@@ -29,6 +29,8 @@ BEFORE_SHIFT = 500
 """Requests with the old weights, so that the shift happens under load."""
 AFTER_SHIFT = 2000
 """Requests with the new weights; at 50/50 they give an interval of +-5.5 points."""
+SHIFT_REQUESTS = 10 * (BEFORE_SHIFT + AFTER_SHIFT)
+"""Requests ordered for the shift: more than it lasts for. Those not sent at its end are dropped."""
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 
@@ -36,9 +38,9 @@ async def tell(story: Story, stack: Stack, *, keep: bool, llm: bool, gpu: str = 
     """Run all steps; the caller ends `stack`, also after a cancellation.
 
     Args:
-        story: prints them.
-        stack: the product.
-        keep: leave it running.
+        story: prints the steps.
+        stack: the `slipway up` of the demo, which is started here.
+        keep: leave the stack running after the last step.
         llm: with language models instead of classifiers.
         gpu: the name of the GPU that the language models share; empty for the CPU.
     """
@@ -126,27 +128,27 @@ async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> No
 
 async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
     story.step("Shifting to 50/50 under load: slipway traffic set digits stable=50 canary=50 --wait")
-    first = len(clients.rows)
-    clients.send(10 * (BEFORE_SHIFT + AFTER_SHIFT))
+    earlier = len(clients.rows)
+    clients.send(SHIFT_REQUESTS)
     await clients.until(
-        first + BEFORE_SHIFT, lambda count: story.doing(f"{count - first} requests before the shift")
+        earlier + BEFORE_SHIFT, lambda count: story.doing(f"{count - earlier} requests before the shift")
     )
-    before = clock.monotonic()
+    began = clock.monotonic()
     changed = await traffic.shift(kube, NAMESPACE, NAME, {"stable": 50, "canary": 50})
     await traffic.accepted(kube, changed, WAIT_SECONDS)
-    after, shifted = clock.monotonic(), len(clients.rows)
+    ended, answered_by_then = clock.monotonic(), len(clients.rows)
     await clients.until(
-        shifted + AFTER_SHIFT,
-        lambda count: story.doing(f"{count - shifted} of {AFTER_SHIFT} after the shift"),
+        answered_by_then + AFTER_SHIFT,
+        lambda count: story.doing(f"{count - answered_by_then} of {AFTER_SHIFT} after the shift"),
     )
     await clients.end()
-    rows = clients.rows[first:]
+    rows = clients.rows[earlier:]
     story.show(
-        f"from the API write to every gateway's acknowledgement: {1000 * (after - before):.0f} ms; "
+        f"from the API write to every gateway's acknowledgement: {1000 * (ended - began):.0f} ms; "
         f"{len(rows)} requests in all, {len(failures(rows))} failed"
     )
     story.check("no request failed during the shift", holds=not failures(rows))
-    _judge(story, [row for row in rows if row.at > after], await _predictors(kube))
+    _judge(story, [row for row in rows if row.at > ended], await _predictors(kube))
 
 
 def _judge(story: Story, rows: Sequence[RequestResult], predictors: Sequence[Object]) -> None:

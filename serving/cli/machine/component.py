@@ -1,8 +1,7 @@
 """Runs one component of `slipway up` in this process, which the zygote of components has forked.
 
-Exit codes: 0 after SIGTERM; 1 for controllers that lead no more; `restart_policy.GIVES_UP` for a
-configuration that cannot run (the last line has the reason). After any other exit code the supervisor starts
-it again.
+Exit codes: 0 after SIGTERM; 1 for controllers that have lost leadership; `restart_policy.GIVES_UP` for a
+configuration that cannot run (the last line of the output has the reason); `ALREADY_RUNS`.
 """
 
 import argparse
@@ -37,19 +36,23 @@ from serving.system.readiness import Readiness
 log = logging.getLogger(__name__)
 
 Run = Callable[[DataDir, Settings], Awaitable[None]]
+"""The work of a component, which lasts until it is cancelled, or until a Pod's component has drained."""
 
 COLLECT_AFTER = (50_000, 50, 100)
-"""Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles; with
-Python's defaults the collector walks it again and again, an eighth of the API's time at 100 services."""
+"""Thresholds of the cycle collector, for `gc.set_threshold`. Components hold much JSON (objects, caches)
+without cycles; with Python's defaults the collector walks it again and again, an eighth of the API's time at
+100 services."""
 
 ALREADY_RUNS = 75
 """Exit code where another process runs this component of this data directory (sysexits.h EX_TEMPFAIL)."""
 
 
-def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
-    """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status.
+def main(arguments: Sequence[str], kept_descriptors: Sequence[int] = ()) -> int:
+    """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit code.
 
-    `kept` are the descriptors of the sockets of its predecessor.
+    Args:
+        arguments: the command line after `component`.
+        kept_descriptors: of the kept sockets, which the last process of this component held.
     """
     options = _options(arguments)
     is_in_pod = options.health_port is not None
@@ -78,18 +81,19 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
     lost: BaseException | None = None
     try:
         with (
-            contextlib.closing(KeptSockets(kept)) as passed,
+            contextlib.closing(KeptSockets(kept_descriptors)) as kept,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            if is_in_pod and component.kept_by:  # before this process answers that it has no sockets
-                runner.run(pod_sockets.recover(data_dir.liveness(component.kept_by), passed))
-            run = _load(component, configuration, passed, readiness, stopping)
-            supervised = liveness.answering(data_dir.liveness(options.name), passed.to_pass)
+            # Before `liveness.answering`: an answer without sockets would make the keeper close its copies.
+            if is_in_pod and component.kept_by:
+                runner.run(pod_sockets.recover(data_dir.liveness(component.kept_by), kept))
+            run = _load(component, configuration, kept, readiness, stopping)
+            supervised = liveness.answering(data_dir.liveness(options.name), kept.to_pass)
             answering = _answering(supervised, readiness, configuration.pages.host, options.health_port)
             owners = [
                 name for name, other in DECLARATIONS.items() if is_in_pod and other.kept_by == options.name
             ]
-            keeping = [pod_sockets.keeping(data_dir.liveness(owner), passed) for owner in owners]
+            keeping = [pod_sockets.keeping(data_dir.liveness(owner), kept) for owner in owners]
             runner.run(_until_stopped(run(data_dir, configuration), [answering, *keeping], stopping))
     except* errors.LeadershipLost as group:
         lost = _first(group)
@@ -105,6 +109,7 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first exception of a group and of the groups in it that is no group."""
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
@@ -148,20 +153,26 @@ def _load(
     readiness: Readiness,
     stopping: asyncio.Event | None,
 ) -> Run:
-    """Return the work of a component; with `stopping` it drains and ends after this event."""
+    """Return the work of a component: its function `run_in_pod` if `stopping` is given, else `run`.
+
+    `Component` describes both functions; after the event `stopping` the work drains and ends.
+    """
     module = importlib.import_module(component.module)
-    named = {"kept": kept} if component.takes_kept_sockets else {}
+    by_name = {"kept": kept} if component.takes_kept_sockets else {}
     if stopping is not None:
-        return lambda data_dir, settings: module.run_in_pod(data_dir, settings, readiness, stopping, **named)
-    arguments: list[object] = [readiness] if component.takes_readiness else []
-    arguments += [
+        return lambda data_dir, settings: module.run_in_pod(
+            data_dir, settings, readiness, stopping, **by_name
+        )
+    by_position: list[object] = [readiness] if component.takes_readiness else []
+    by_position += [
         partial(importlib.import_module(controller.module).prepared, **controller.options(configuration))
         for controller in component.joined
     ]
-    return lambda data_dir, settings: module.run(data_dir, settings, *arguments, **named)
+    return lambda data_dir, settings: module.run(data_dir, settings, *by_position, **by_name)
 
 
-async def _as_task(work: Awaitable[None]) -> None:
+async def _as_coroutine(work: Awaitable[None]) -> None:
+    """Await `work`: `create_task` takes coroutines alone."""
     await work
 
 
@@ -169,7 +180,13 @@ async def _as_task(work: Awaitable[None]) -> None:
 async def _answering(
     supervised: AbstractAsyncContextManager[None], readiness: Readiness, host: str, port: int | None
 ) -> AsyncIterator[None]:
-    """Answer the supervisor, and a kubelet on a port if there is one.
+    """Within the block, answer the supervisor, and a kubelet if there is a health port.
+
+    Args:
+        supervised: the context of `liveness.answering`.
+        readiness: of the component.
+        host: address of the health port.
+        port: the health port; None without a kubelet.
 
     Raises:
         errors.UserError: the port cannot be bound.
@@ -187,16 +204,18 @@ async def _answering(
 async def _until_stopped(
     work: Awaitable[None], around: Sequence[AbstractAsyncContextManager[None]], stopping: asyncio.Event | None
 ) -> None:
-    """Run until SIGTERM or SIGINT within these contexts; a second signal kills the process, as by default.
+    """Await `work` within the contexts `around`.
 
-    With `stopping` the work is not cancelled but ends by itself, and a second signal changes nothing: kubelet
-    kills what takes longer than the Pod's grace period.
+    SIGTERM or SIGINT cancels the work, a second signal kills the process.
+
+    With `stopping` a signal sets this event instead, and the work drains and ends by itself. A second signal
+    then changes nothing: kubelet kills a container that takes longer than the Pod's grace period.
     """
     loop = asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as stack:
         for context in around:
             await stack.enter_async_context(context)
-        task = loop.create_task(_as_task(work))
+        task = loop.create_task(_as_coroutine(work))
 
         def stop(number: signal.Signals) -> None:
             log.info("%s: stopping", number.name)

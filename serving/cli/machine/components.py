@@ -1,6 +1,6 @@
 """The components of `slipway up`: the module of each, and the arguments of its function `run`.
 
-Imports no component: `component` runs one, and the zygote imports them.
+This module imports no component: `component` runs one, and the zygote imports them.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,11 +11,16 @@ from serving.cli.config.schema import Configuration
 
 @dataclass(frozen=True)
 class JoinedController:
-    """A controller of another package: packages meet only in the API and at this edge."""
+    """A controller of `autoscaler` or `tuner`, which runs in the component `controllers`.
+
+    `serving.controllers` imports neither package, as both import `serving`: it gets the controllers as
+    arguments.
+    """
 
     module: str
     """Has `prepared(data_dir, settings, watches, **options)`."""
     options: Callable[[Configuration], Mapping[str, object]]
+    """Returns the keyword arguments `options` of `prepared`."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +30,23 @@ class Component:
     module: str
     """Has `async def run(data_dir, settings, ...)`, which runs until cancelled."""
     takes_kept_sockets: bool = False
-    """`run` takes the sockets of its predecessor as `kept`."""
+    """`run` takes the keyword argument `kept`, a `KeptSockets`: at first the sockets of the last process."""
     takes_readiness: bool = False
-    """`run` takes its readiness as its third argument."""
+    """`run` takes a `Readiness` as its third argument."""
     joined: tuple[JoinedController, ...] = ()
     """Controllers that `run` takes as its last arguments."""
     runs_in_pods: bool = False
-    """It runs in the Pods of a cluster, where a kubelet asks for its health."""
+    """The component runs in the Pods of a cluster, where a kubelet asks for its health."""
     drains: bool = False
-    """It has requests in flight, with which a Pod must not end. In a Pod its `async def run_in_pod(data_dir,
-    settings, readiness, stopping)` runs until they have ended after the event."""
+    """The component has requests in flight, which a Pod's end must not break. In a Pod `async def
+    run_in_pod(data_dir, settings, readiness, stopping)` runs in place of `run`: after the event `stopping` it
+    ends once the requests have ended."""
     kept_by: str = ""
-    """The component of its Pod that keeps its sockets while it does not run."""
+    """The component that, in a Pod, keeps this component's sockets while this one does not run."""
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that it imports."""
+        """The modules that the component's process imports before its work."""
         return (self.module, *(controller.module for controller in self.joined))
 
 

@@ -1,6 +1,6 @@
 """The pages that a kubelet asks: whether a component's event loop runs, and whether it is ready for work.
 
-They must not say more: they need no credentials.
+The pages need no credentials, so they must reveal nothing else.
 """
 
 from collections.abc import Mapping

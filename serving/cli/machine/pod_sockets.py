@@ -1,6 +1,7 @@
-"""Sockets that one component of a Pod keeps for another one, whose container kubelet restarts alone.
+"""Keeps the sockets of one component of a Pod in another component, while kubelet restarts the first one.
 
-The containers of the Pod share the data directory and the network. On one machine `up` keeps sockets instead.
+The activator keeps the gateway's public socket, so that clients wait for the next Envoy and are not refused.
+The containers of the Pod share the data directory and the network. On one machine `up` keeps the sockets.
 """
 
 import asyncio
@@ -12,13 +13,16 @@ from serving.embedded.supervisor import liveness
 from serving.system.network.kept_sockets import KeptSockets
 
 ASK_SECONDS = 1.0
-"""Between questions to the other component, as between those of `up` (`supervisor.ask_seconds`)."""
+"""Between two questions of the keeper to the owner, as between those of `up` (`supervisor.ask_seconds`)."""
 ANSWER_SECONDS = 1.0
-"""Longest wait for an answer: a start waits as long for a component that hangs."""
+"""Longest wait for an answer. A hung keeper delays the owner's start by this time."""
 
 
 async def recover(keeper: Path, kept: KeptSockets) -> None:
-    """Take over what the component at this Unix socket keeps, if it answers."""
+    """Add the sockets that another component has kept to `kept`; none if it does not answer.
+
+    `keeper` is the Unix socket of that component's liveness.
+    """
     answer = await liveness.ask(keeper, ANSWER_SECONDS)
     if answer is not None:
         kept.join(answer.descriptors)
@@ -26,7 +30,10 @@ async def recover(keeper: Path, kept: KeptSockets) -> None:
 
 @asynccontextmanager
 async def keeping(owner: Path, kept: KeptSockets) -> AsyncIterator[None]:
-    """Keep the sockets of the component at this Unix socket during the block, also while it does not run."""
+    """During the block, keep copies of another component's sockets in `kept`, also while it does not run.
+
+    `owner` is the Unix socket of that component's liveness.
+    """
     task = asyncio.create_task(_keep(owner, kept))
     try:
         yield
@@ -38,5 +45,5 @@ async def _keep(owner: Path, kept: KeptSockets) -> None:
     while True:
         answer = await liveness.ask(owner, ANSWER_SECONDS)
         if answer is not None:
-            answer.pass_to(kept)
+            answer.pass_to(kept)  # closes the copies of sockets that the owner has no more
         await asyncio.sleep(ASK_SECONDS)

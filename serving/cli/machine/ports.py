@@ -1,4 +1,6 @@
-"""Chooses the ports of `up`: options, else those of running components, else the last, else the defaults."""
+"""Chooses the ports of `up`: those of running components, else configured ones, else the last `up`'s, else
+the defaults.
+"""
 
 import contextlib
 import logging
@@ -27,10 +29,15 @@ class Ports(NamedTuple):
 def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int | None) -> Ports:
     """Return the ports, and store them for the next `up` of this directory.
 
-    0 picks a free port, or keeps that of a running component.
+    Args:
+        data_dir: has the ports of the last `up`, and the records of running components.
+        settings: the configuration, with the hosts and the default ports.
+        api: the port that an option or the configuration gives; 0 for a free port, None if neither gives one.
+        gateway: the same for the gateway.
 
     Raises:
-        errors.UserError: another program has a port, or a running component has another port than the option.
+        errors.UserError: another program has a port, or a running component has another port than the given
+            one.
     """
     stored = _stored(data_dir)
     fallback = stored or Ports(settings.api.port, settings.gateway.port)
@@ -48,7 +55,7 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
     if ports.api == ports.gateway:
         raise errors.UserError(f"--port and --gateway-port are both {ports.api}; they must differ")
     if stored is not None and ports.api != stored.api:
-        # A component that reads the old file before the API has written the new one would never find the API.
+        # A component that read the old kubeconfig before the API wrote the new one would not reach the API.
         data_dir.kubeconfig.unlink(missing_ok=True)
     run_files.write(data_dir.ports, orjson.dumps(ports._asdict()))
     return ports
@@ -59,6 +66,7 @@ def reserved(settings: Settings) -> Iterator[None]:
     """Keep other users from the ports of the API and the gateway while the block runs.
 
     Between the death of a component and its restart another user could bind its port, and answer its clients.
+    A port of an IPv4 address needs a second socket: a socket at `::` gets connections to IPv4 addresses too.
     """
     with contextlib.ExitStack() as stack:
         for section in (settings.api, settings.gateway):
@@ -66,7 +74,8 @@ def reserved(settings: Settings) -> Iterator[None]:
                 stack.enter_context(sockets.reserve(section.host, section.port))
                 if sockets.family(section.host) == socket.AF_INET:
                     stack.enter_context(sockets.keep_all_of_ipv6(section.port) or contextlib.nullcontext())
-            except OSError as error:  # an older version's component has it, or a socket of all of IPv6
+            # A component of an older release holds the port without sharing it, or a socket at `::` has it.
+            except OSError as error:
                 log.warning(
                     "port %d cannot be reserved (%s): another user can take it while its component restarts",
                     section.port,
@@ -76,6 +85,7 @@ def reserved(settings: Settings) -> Iterator[None]:
 
 
 def _stored(data_dir: DataDir) -> Ports | None:
+    """Return the ports of the last `up` of this directory; None if there are none."""
     with contextlib.suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
         return Ports(**orjson.loads(data_dir.ports.read_bytes()))
     return None
@@ -84,9 +94,10 @@ def _stored(data_dir: DataDir) -> Ports | None:
 def _choose(
     data_dir: DataDir, component: str, option: str, *, given: int | None, fallback: int, host: str
 ) -> int:
+    """Return the port of one component: of the running one, else `given`, else `fallback`."""
     record = processes.read_running(data_dir.identity(component))
     if record is not None:
-        _, details = record
+        _, details = record  # `component.main` records both ports with its identity
         current = int(details[f"{component}Port"])
         if given not in (None, 0, current):
             raise errors.UserError(

@@ -31,7 +31,7 @@ from serving.system.process_exit import has_ended_within
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 ENVOY, REPLICAS = "Envoy", "replicas"
-"""What runs beside the components, and outlives them."""
+"""The processes that run beside the components and outlive them, as named in messages."""
 GATEWAY_SECONDS = 2.0
 """Longest wait for one answer of the gateway, which takes milliseconds."""
 
@@ -96,21 +96,20 @@ def up(
         "controllers.prometheus": ("--prometheus", prometheus),
     }
     where = DataDir.named(data_dir)
-    given_options = {path: option for path, option in options.items() if option[1] is not None}
+    given_options = {path: (flag, value) for path, (flag, value) in options.items() if value is not None}
     resolved = load(where, config_file, given_options)
-    given_ports = {
-        path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
-    }
+    configured = resolved.configuration
+    given_ports = {path: port for path, port in _ports(configured).items() if path in resolved.sources}
     # With a umask of 0 others could write what this process and the components create.
     os.umask(os.umask(0o022) | 0o022)
     with supervisor.owned(where):
         logfile.of_up(where)
-        before = resolved.configuration
-        chosen = ports.choose(where, before, given_ports.get("api.port"), given_ports.get("gateway.port"))
+        api_port, public_port = given_ports.get("api.port"), given_ports.get("gateway.port")
+        chosen = ports.choose(where, configured, api_port, public_port)
         final = replace(
-            before,
-            api=replace(before.api, port=chosen.api),
-            gateway=replace(before.gateway, port=chosen.gateway),
+            configured,
+            api=replace(configured.api, port=chosen.api),
+            gateway=replace(configured.gateway, port=chosen.gateway),
         )
         snapshot.write(where.configuration, final)
         if problem := run_files.why_not_writable(where.run):
@@ -126,6 +125,7 @@ def up(
 
 
 def _ports(settings: Settings) -> dict[str, int]:
+    """Return the configured ports by the paths of their settings."""
     return {"api.port": settings.api.port, "gateway.port": settings.gateway.port}
 
 
@@ -145,6 +145,7 @@ def down(data_dir: OwnDataDir = None) -> None:
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
     if record is not None and processes.send_signal(record[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
+        # The three steps of `_stop`, each of which may take `stop_seconds`.
         seconds = 3 * _last_settings(where).supervisor.stop_seconds
         if not asyncio.run(has_ended_within(record[0], seconds)):
             raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")
@@ -185,7 +186,8 @@ async def _foreground(where: DataDir, final: Settings) -> int:
     listing = loop.create_task(ScrapeTargets(where).run())
     try:
         await asyncio.wait([keeping, waiting, greeting], return_when=asyncio.FIRST_COMPLETED)
-        if not greeting.done() or greeting.exception() is None:
+        greeting_failed = greeting.done() and greeting.exception() is not None
+        if not greeting_failed:
             await asyncio.wait([keeping, waiting], return_when=asyncio.FIRST_COMPLETED)
         failure = next((t.exception() for t in (keeping, greeting) if t.done() and t.exception()), None)
     finally:
@@ -193,19 +195,19 @@ async def _foreground(where: DataDir, final: Settings) -> int:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    left: frozenset[str] = frozenset()
-    if failure is not None and not keeper.proven:
-        left = _adopted(keeper, where, final)
-    code = await _stop_or_force(keeper, where, final, forced, left)
+    spared: frozenset[str] = frozenset()
+    if failure is not None and not keeper.proven:  # a failed start stops the processes of this `up` alone
+        spared = _adopted(keeper, where, final)
+    code = await _stop_or_force(keeper, where, final, forced, spared)
     if failure is not None:
         raise failure
     return code
 
 
 def _adopted(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> frozenset[str]:
-    """Return what runs that an earlier `up` has started: components, `ENVOY` and `REPLICAS`.
+    """Return what an earlier `up` has started and still runs: names of components, `ENVOY` and `REPLICAS`.
 
-    An Envoy that has replaced the earlier one serves the earlier replicas, and counts as adopted with them.
+    While earlier replicas run, an Envoy that has replaced the earlier one counts too, as it serves them.
     """
     from serving.embedded.kubelet import shutdown  # noqa: PLC0415 not needed by an `up` that starts
     from serving.router.envoy.process.envoy_process import EnvoyProcess  # noqa: PLC0415 the same
@@ -225,18 +227,21 @@ async def _stop_or_force(
     where: DataDir,
     final: Settings,
     forced: asyncio.Event,
-    left: frozenset[str],
+    spared: frozenset[str],
 ) -> int:
-    """Stop everything but the processes in `left`, which the next `up` adopts; return the exit code."""
-    if left:
+    """Stop everything but the processes in `spared`, which the next `up` adopts; return the exit code.
+
+    `forced` is the second signal: it kills the components, without draining.
+    """
+    if spared:
         print(
-            f"Stopping what this up has started. What it adopted runs on: {', '.join(sorted(left))}. "
+            f"Stopping what this up has started. What it adopted runs on: {', '.join(sorted(spared))}. "
             f"`slipway down --data-dir {where.root}` stops that too.",
             file=sys.stderr,
         )
     else:
         print("Stopping: draining the gateway, then replicas and components (again to force) ...", flush=True)
-    stopping = asyncio.ensure_future(_stop(keeper, where, final, left))
+    stopping = asyncio.ensure_future(_stop(keeper, where, final, spared))
     force = asyncio.ensure_future(forced.wait())
     await asyncio.wait([stopping, force], return_when=asyncio.FIRST_COMPLETED)
     force.cancel()
@@ -247,32 +252,33 @@ async def _stop_or_force(
     stopping.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await stopping
-    keeper.kill(*(name for name in supervisor.COMPONENTS if name not in left))
-    if not left:
+    keeper.kill(*(name for name in supervisor.COMPONENTS if name not in spared))
+    if not spared:
         ScrapeTargets(where).remove()
     print(f"Forced. What is left is stopped by `slipway down --data-dir {where.root}`.", file=sys.stderr)
     return Exit.FAILED
 
 
 async def _stop(
-    keeper: supervisor.Supervisor, where: DataDir, final: Settings, left: frozenset[str] = frozenset()
+    keeper: supervisor.Supervisor, where: DataDir, final: Settings, spared: frozenset[str] = frozenset()
 ) -> None:
     """Stop controllers, gateway and activator first, then the node with its Pods, and last the API.
 
-    `left` are the components, `ENVOY` and `REPLICAS`, that run on.
+    `spared` has the names of the components that run on, and `ENVOY` and `REPLICAS` if these do.
     """
-    await keeper.stop(*{"controllers", "gateway", "activator"} - left)
-    if ENVOY not in left:
+    await keeper.stop(*{"controllers", "gateway", "activator"} - spared)
+    if ENVOY not in spared:
         await _cleanup("serving.router.gateway")(where, final)
-    await keeper.stop(*{"node"} - left)
-    if REPLICAS not in left:
+    await keeper.stop(*{"node"} - spared)
+    if REPLICAS not in spared:
         await _cleanup("serving.embedded.kubelet.shutdown")(where, final)
-    await keeper.stop(*{"api"} - left)
-    if not left:
+    await keeper.stop(*{"api"} - spared)
+    if not spared:
         ScrapeTargets(where).remove()
 
 
 def _cleanup(module: str) -> Cleanup:
+    """Return the function of a component's module that ends the processes which outlive the component."""
     stop_everything: Cleanup = importlib.import_module(module).stop_everything
     return stop_everything
 
@@ -293,7 +299,7 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
                 f"not ready after {final.supervisor.ready_seconds:.0f} s; the logs are in {where.logs}"
             )
         await asyncio.sleep(final.supervisor.poll_seconds)
-    keeper.proven = True
+    keeper.proven = True  # from now on the supervisor restarts every component that ends
     print(f"Slipway is up (pid {os.getpid()}). Ctrl-C stops it.")
     print(f"  gateway   http://{addresses.authority(final.gateway.host, final.gateway.port)}")
     print(f"  api       https://{addresses.authority(final.api.host, final.api.port)}")
@@ -304,7 +310,7 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
 
 
 def isolation() -> str:
-    """Return what does not keep containers apart; empty if everything does."""
+    """Return how the isolation of containers is restricted on this machine; empty if it is complete."""
     not_filtered = system_call_filter().missing
     if os.geteuid() == 0:
         return f"partial: {not_filtered}" if not_filtered else ""
@@ -312,7 +318,7 @@ def isolation() -> str:
 
 
 async def _serves(host: str, port: int) -> bool:
-    """Whether the gateway knows the services: until then it answers 503."""
+    """Whether the gateway at this address knows the services: before, it answers 503, or not at all."""
     import aiohttp  # noqa: PLC0415 imported while components start
 
     url = f"http://{addresses.authority(host, port)}/"

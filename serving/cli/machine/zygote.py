@@ -24,10 +24,12 @@ _MESSAGE_BYTES = 4096
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve `component-zygote --socket FD ...` until `up` ends; return in components too, with their status.
+    """Serve `component-zygote --socket FD ...` until `up` ends; return the exit code.
 
-    A request is a packet {"start": NAME} with the descriptors of the component's output and of its
-    predecessor's sockets; the answer is {"pid": PID} or {"errno": NUMBER}. The end of a component is a packet
+    Each fork, the process of a component, returns too, with the component's exit code.
+
+    A request is a packet {"start": NAME} with the descriptors of the component's output and of its kept
+    sockets; the answer is {"pid": PID} or {"errno": NUMBER}. The end of a component is a packet
     {"ended": PID, "status": STATUS}.
     """
     parser = argparse.ArgumentParser(prog="slipway component-zygote")
@@ -58,10 +60,11 @@ def main(arguments: Sequence[str]) -> int:
             except OSError as error:  # a full process table
                 connection.send(json.dumps({"errno": error.errno}).encode())
             else:
-                if child == 0:
+                if child == 0:  # the component's process
                     for descriptor in (connection.detach(), *children):
                         os.close(descriptor)
-                    return _become(name, passed[0], passed[1:], rest)
+                    output, *kept = passed
+                    return _become(name, output, kept, rest)
                 children[os.pidfd_open(child)] = child
                 connection.send(json.dumps({"pid": child}).encode())
             for descriptor in passed:
@@ -70,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _import(name: str) -> None:
-    """Import a component. One that cannot be imported says so in its own log, when it runs."""
+    """Import a component's modules. An import error is ignored here: the component logs it when it runs."""
     with contextlib.suppress(Exception):
         for module in DECLARATIONS[name].modules:
             importlib.import_module(module)
@@ -78,6 +81,14 @@ def _import(name: str) -> None:
 
 
 def _become(name: str, output: int, kept: Sequence[int], arguments: Sequence[str]) -> int:
+    """Run a component in this fork of the zygote; return the exit code.
+
+    Args:
+        name: of the component.
+        output: descriptor for its standard output and standard error.
+        kept: descriptors of the kept sockets, which the last process of this component held.
+        arguments: of its command line, after the name.
+    """
     os.setsid()
     for descriptor in (1, 2):
         os.dup2(output, descriptor)

@@ -28,7 +28,11 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait un
 def manifest(
     namespace: str, name: str, model: str, source: dict[str, str], framework: str, by: str
 ) -> dict[str, Any]:
-    """Return a ModelVersion to create."""
+    """Return a ModelVersion to create.
+
+    `source` is `spec.source`, such as {"path": ...} or {"image": ...}. An empty `framework` is detected from
+    the files. `by` is `spec.createdBy`, the command that creates the version.
+    """
     spec: dict[str, Any] = {"modelName": model, "source": source, "createdBy": by}
     return {
         "apiVersion": kinds.MODEL_VERSION.api_version,

@@ -25,11 +25,14 @@ class ForeignModel:
     links_within: Path | None = None
     """Links in `root` may lead to files below this directory, which are copied; None: links are refused."""
     framework: str = ""
+    """Empty where it is unknown."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     revision: str = ""
+    """The id of the MLflow run, or of the Hugging Face snapshot; empty without one."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Files of `root` that the runtimes know under another name."""
+    """Name in the image, by path in `root`, of files that the runtimes know under another name."""
     inputs: tuple[Mapping[str, object], ...] = ()
+    """Input tensors, at most one: `inputs` of slipway.json."""
 
 
 def recognise(directory: Path) -> ForeignModel:
@@ -46,7 +49,7 @@ def recognise(directory: Path) -> ForeignModel:
     if cached := _cached(path):
         return cached
     if (path / HF_CONFIG).is_file() and any(any(path.glob(pattern)) for pattern in _HF_FILES):
-        return _hugging_face(path, None, "")
+        return _hugging_face(path, blobs=None, revision="")
     return ForeignModel("directory", path)
 
 
@@ -64,18 +67,20 @@ def _mlflow(model: Path) -> ForeignModel:
 
 
 def _cached(path: Path) -> ForeignModel | None:
-    """Return a snapshot of huggingface_hub's cache, which has links into `blobs`; None for other directories.
+    """Return the model if `path` is a model in huggingface_hub's cache, or one of its snapshots; else None.
 
+    The model is a directory `models--...`, a snapshot its `snapshots/REVISION`, with links into `blobs`.
     https://huggingface.co/docs/huggingface_hub/guides/manage-cache
     """
     for cache in (path, path.parent.parent):
         if (cache / "snapshots").is_dir() and (cache / "blobs").is_dir():
             snapshot = path if path.parent == cache / "snapshots" else _snapshot(cache)
-            return _hugging_face(snapshot, cache / "blobs", snapshot.name)
+            return _hugging_face(snapshot, blobs=cache / "blobs", revision=snapshot.name)
     return None
 
 
 def _snapshot(cache: Path) -> Path:
+    """Return the snapshot of the branch `main`, else the only one."""
     main = cache / "refs" / "main"
     if main.is_file():
         named = cache / "snapshots" / main.read_text().strip()
@@ -88,7 +93,7 @@ def _snapshot(cache: Path) -> Path:
     return snapshots[0]
 
 
-def _hugging_face(root: Path, blobs: Path | None, revision: str) -> ForeignModel:
+def _hugging_face(root: Path, *, blobs: Path | None, revision: str) -> ForeignModel:
     framework = "transformers" if (root / HF_CONFIG).is_file() else "pytorch"
     return ForeignModel(
         "Hugging Face directory", root, links_within=blobs, framework=framework, revision=revision
@@ -96,7 +101,7 @@ def _hugging_face(root: Path, blobs: Path | None, revision: str) -> ForeignModel
 
 
 def files(model: ForeignModel) -> Iterator[tuple[Path, str]]:
-    """Yield (file to read, name in the image) for every file.
+    """Yield each file to read, with its name in the image.
 
     Raises:
         errors.UserError: a link to a file outside, or an entry that is neither a file nor a directory.

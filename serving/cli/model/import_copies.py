@@ -1,4 +1,7 @@
-"""The copies of directories that are being imported; a lock on each says that its import still runs."""
+"""The copies of directories that `slipway model import` makes; a running import holds a lock on its copy.
+
+A copy is `DIR/imports/NAMESPACE/VERSION`. The controllers build the image of the ModelVersion from it.
+"""
 
 import os
 import shutil
@@ -20,23 +23,24 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def create(copy: Path) -> int:
-    """Make the directory of a copy, and lock it; return the descriptor, which keeps it until it is closed.
+    """Make the directory of a copy, and lock it; return the descriptor, whose closing releases the lock.
 
     Raises:
         FileExistsError: there is one already.
     """
     while True:
         copy.mkdir(parents=True, mode=0o700)
-        # A sweep may take the directory before the lock is set; it then removes it, and the next one is ours.
+        # Another import's `sweep` may lock and remove the directory before it is locked here: then try again.
         with suppress(FileNotFoundError):
             fd = os.open(copy, _DIRECTORY)
             locks.lock_descriptor(fd)
-            if _is_at(copy, fd):
+            if _is_same_directory(copy, fd):
                 return fd
             os.close(fd)
 
 
-def _is_at(copy: Path, fd: int) -> bool:
+def _is_same_directory(copy: Path, fd: int) -> bool:
+    """Whether `copy` is the directory that `fd` has open: the path may be gone, or name a new directory."""
     try:
         return os.path.samestat(copy.lstat(), os.fstat(fd))
     except FileNotFoundError:
@@ -44,9 +48,10 @@ def _is_at(copy: Path, fd: int) -> bool:
 
 
 async def sweep(kube: "Kube", where: DataDir) -> None:
-    """Remove copies of finished and deleted versions; an interrupted import leaves its copy to the build.
+    """Remove the copies of finished and deleted versions; running imports and builds keep theirs.
 
-    A version is looked for only when its copy is locked: an import makes it before it releases the lock.
+    The order matters: first the lock, then the version. An import creates the version before it releases the
+    lock, so a copy that can be locked, and has no version, is needed no more.
     """
     for copy in where.imports.glob("*/*"):
         with _abandoned(copy) as is_abandoned:
@@ -56,7 +61,10 @@ async def sweep(kube: "Kube", where: DataDir) -> None:
 
 @contextmanager
 def _abandoned(copy: Path) -> Iterator[bool]:
-    """Lock a copy whose import has ended; False if it runs, or if the copy is gone or another user's."""
+    """Lock the copy during the block, and yield True; yield False if it cannot be locked.
+
+    It cannot while its import runs, and if it is gone or another user's.
+    """
     try:
         fd = os.open(copy, _DIRECTORY)
     except OSError:
@@ -69,6 +77,7 @@ def _abandoned(copy: Path) -> Iterator[bool]:
 
 
 async def _is_over(kube: "Kube", copy: Path) -> bool:
+    """Whether the version of the copy is finished or does not exist."""
     try:
         return is_finished(await kube.get(kinds.MODEL_VERSION, copy.parent.name, copy.name))
     except errors.NotFound:

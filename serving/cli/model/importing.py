@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 _REVISION_CHARACTERS = 12
-"""Length of a revision in the name of a version."""
+"""Length of the part of a revision that is in the name of a version."""
 
 
 @with_target
@@ -77,12 +77,12 @@ def import_(
 
 
 def default_name(model: str, foreign: ForeignModel, now: datetime) -> str:
-    """Return a name of the Model and the run's or snapshot's id; plain files have the time instead."""
+    """Return a version's name: the Model, and the id of the run or snapshot; without an id the time `now`."""
     return label(f"{model}-{foreign.revision[:_REVISION_CHARACTERS] or now.strftime('%Y%m%d-%H%M%S')}")
 
 
 def manifest_fields(foreign: ForeignModel, framework: str) -> dict[str, Any]:
-    """Return the fields of `slipway.json` for a foreign layout; empty where there are none."""
+    """Return the fields of `slipway.json` that the foreign metadata give; empty where they give none."""
     fields = {
         "framework": framework,
         "metrics": dict(foreign.metrics),
@@ -94,33 +94,34 @@ def manifest_fields(foreign: ForeignModel, framework: str) -> dict[str, Any]:
 
 @contextmanager
 def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Iterator[Path]:
-    """Yield the directory to build from: the user's, or a copy that no other import removes meanwhile.
+    """Yield the directory to build from: the user's, or a copy at `copy`, locked during the block.
 
     Raises:
-        errors.UserError: it cannot be copied.
+        errors.UserError: the directory cannot be copied.
         errors.Permanent: `InvalidManifest`, the foreign metadata do not fit a slipway.json.
     """
-    own = (foreign.root / names.MANIFEST_FILE).exists()
-    about = {} if own or foreign.kind == "directory" else manifest_fields(foreign, framework)
-    if not about and not foreign.renamed and foreign.links_within is None:
+    has_manifest = (foreign.root / names.MANIFEST_FILE).exists()
+    adds_manifest = not has_manifest and foreign.kind != "directory"
+    fields = manifest_fields(foreign, framework) if adds_manifest else {}
+    if not fields and not foreign.renamed and foreign.links_within is None:
         yield foreign.root
         return
-    data = json.dumps(about, indent=2).encode()
-    output_manifest.parse(data)
+    manifest = json.dumps(fields, indent=2).encode()
+    output_manifest.parse(manifest)
     print(f"{foreign.kind} {foreign.root}: copying", file=sys.stderr, flush=True)
     try:
         lock = import_copies.create(copy)
     except FileExistsError as error:
         raise errors.UserError(f"an import of that name is under way: {error}") from error
     try:
-        _copy(foreign, copy, data if about else b"")
+        _copy(foreign, copy, manifest if fields else b"")
         yield copy
     finally:
         os.close(lock)
 
 
 def _copy(foreign: ForeignModel, copy: Path, manifest: bytes) -> None:
-    """Fill the directory of a copy; after an error it is removed."""
+    """Copy the files to `copy`, and write `manifest` unless it is empty; after an error, remove `copy`."""
     try:
         for path, name in formats.files(foreign):
             target = copy / name

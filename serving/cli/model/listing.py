@@ -54,10 +54,8 @@ def list_(
         elif versions:
             await _print(kube, versions, where, wide=form.name == "wide")
         else:
-            of_model, in_namespace = (
-                f" of Model {model}" if model else "",
-                f" in namespace {where}" if where else "",
-            )
+            of_model = f" of Model {model}" if model else ""
+            in_namespace = f" in namespace {where}" if where else ""
             print(f"No versions{of_model} found{in_namespace}.", file=sys.stderr)
 
     with_kube(target.kubeconfig, work)
@@ -90,7 +88,7 @@ async def _print(kube: "Kube", versions: list[Any], where: str | None, *, wide: 
 def rows(
     versions: Iterable[Object], inferences: Iterable[Object], now: datetime, *, wide: bool, namespaced: bool
 ) -> tuple[list[str], list[list[object]]]:
-    """Return headers and rows, by Model and age, the newest last."""
+    """Return headers and rows, sorted by namespace, Model and age, the newest last."""
     users: dict[tuple[str, str], list[str]] = {}
     for inference in inferences:
         user = inference["metadata"]

@@ -20,10 +20,12 @@ from serving import errors
 MLMODEL = "MLmodel"
 _META = "meta.yaml"
 _MAX_BYTES = 1024 * 1024
-"""Largest metadata file; MLflow writes none as large."""
+"""Largest file that is read as metadata, also of a metric with a line for each step."""
 _MAX_PARENTS = 8
 """Parents of a model that are searched for its run's directory: the artifact path may have several parts."""
 _MAX_METRICS = 256
+_MAX_DIMENSIONS = 8
+"""Most metrics, and most dimensions of a tensor, that slipway.json may have (`output_manifest`)."""
 _FRAMEWORKS = (
     "sklearn",
     "pytorch",
@@ -36,7 +38,7 @@ _FRAMEWORKS = (
     "tensorflow",
     "keras",
 )
-"""Flavors that are frameworks; every model has the flavor `python_function` too."""
+"""Flavors that are frameworks, the first of a model's counts; every model has `python_function` too."""
 _DATATYPES = {
     "bool": "BOOL",
     "uint8": "UINT8",
@@ -51,6 +53,7 @@ _DATATYPES = {
     "float32": "FP32",
     "float64": "FP64",
 }
+"""Datatypes of the Open Inference Protocol by numpy's names."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,15 @@ class About:
     """MLflow's metadata of a model."""
 
     framework: str
+    """Empty where no flavor is a framework."""
     run_id: str
+    """Empty where there is no run."""
     metrics: Mapping[str, float]
+    """The last value of each metric."""
     renamed: Mapping[str, str]
+    """Name that the runtime loads, by path in the model's directory, of files with another name."""
     inputs: tuple[Mapping[str, object], ...]
+    """Input tensors, at most one: `inputs` of slipway.json."""
 
 
 def model_of(path: Path) -> Path | None:
@@ -105,7 +113,7 @@ def describe(model: Path) -> About:
 
 
 def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
-    """Return the new name of the pickle, which the runtime expects as `model.pkl`."""
+    """Return `About.renamed`: the runtime loads `model.pkl` or `model.joblib`, MLflow allows any name."""
     named = str((flavor or {}).get("pickled_model", "model.pkl"))
     if not (model / named).is_file() or Path(named).suffix not in (".pkl", ".joblib"):
         raise errors.UserError(
@@ -115,7 +123,10 @@ def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
 
 
 def _run(model: Path) -> Path | None:
-    """Return the directory of the run (in MLflow 3, of the logged model) of a model."""
+    """Return the directory of the run (in MLflow 3, of the logged model) of a model.
+
+    None if there is no such directory, or no metrics in it.
+    """
     for directory in list(model.parents)[:_MAX_PARENTS]:
         if (directory / _META).is_file():
             return directory if (directory / "metrics").is_dir() else None
@@ -123,7 +134,7 @@ def _run(model: Path) -> Path | None:
 
 
 def _metrics(directory: Path) -> Iterator[tuple[str, float]]:
-    """Yield the last value of each metric, under names that slipway.json allows."""
+    """Yield name and last value of each metric, with names that slipway.json allows."""
     paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink()]
     for path in paths[:_MAX_METRICS]:
         name = re.sub(r"[^-A-Za-z0-9_.@/]+", "_", str(path.relative_to(directory))).strip("-_.@/")[:128]
@@ -144,7 +155,8 @@ def _inputs(signature: Any) -> Iterator[Mapping[str, object]]:
         shape, datatype = [int(size) for size in spec["shape"]], _DATATYPES[spec["dtype"]]
     except (KeyError, TypeError, ValueError):
         return
-    if 1 <= len(shape) <= 8 and shape[0] == -1 and all(size == -1 or size > 0 for size in shape):
+    has_batch = 1 <= len(shape) <= _MAX_DIMENSIONS and shape[0] == -1
+    if has_batch and all(size == -1 or size > 0 for size in shape):
         yield {"name": str(tensor.get("name") or "input"), "datatype": datatype, "shape": shape}
 
 

@@ -111,7 +111,7 @@ def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _message(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:
-    if not conflicts.of_fields(error):
+    if not conflicts.is_of_field_managers(error):
         return exits.words(error)
     try:
         stored = await kube.get(document.kind, document.namespace, document.name)

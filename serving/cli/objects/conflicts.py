@@ -13,17 +13,24 @@ TUNE_MANAGER = "slipway-tune"
 """Field manager of `slipway tune apply`."""
 _COMMANDS: Mapping[str, str] = {TRAFFIC_MANAGER: "slipway traffic set", TUNE_MANAGER: "slipway tune apply"}
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+"""One step of a path: the name of a field (group 1), or the selector of a list item (group 2)."""
 _MANAGER = re.compile(r'conflicts? with "([^"]*)"')
 _ABSENT = object()
 
 
-def of_fields(error: errors.ApiError) -> bool:
-    """Whether this is a conflict of field managers."""
+def is_of_field_managers(error: errors.ApiError) -> bool:
+    """Whether the error is a conflict of field managers; other conflicts are about a stale object."""
     return isinstance(error, errors.Conflict) and any(cause.reason == REASON for cause in error.causes)
 
 
 def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    """Return the message: one line per field, then what to do."""
+    """Return the message for a conflict of field managers: one line per field, then what to do.
+
+    Args:
+        error: the conflict.
+        stored: the object that the API has.
+        manifest: the object that the user has applied.
+    """
     lines = ["somebody else has set fields that the manifest sets to other values:"]
     for cause in error.causes:
         stored_value, manifest_value = value(stored, cause.field), value(manifest, cause.field)
@@ -44,6 +51,7 @@ def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[s
 
 
 def _manager(message: str) -> str:
+    """Return the field manager that a cause's message quotes, with its command if it is one of Slipway's."""
     match = _MANAGER.search(message)
     name = match[1] if match else message
     return f"{name} (`{_COMMANDS[name]}`)" if name in _COMMANDS else name
@@ -63,14 +71,16 @@ def value(obj: Any, path: str) -> Any:
 
 
 def _item(items: Any, selector: str) -> Any:
+    """Return the list item of a selector, an index or `KEY=VALUE,...`; `_ABSENT` if there is none."""
     if not isinstance(items, list):
         return _ABSENT
     if selector.isdigit():
         return items[int(selector)] if int(selector) < len(items) else _ABSENT
-    keys = dict(part.partition("=")[::2] for part in selector.split(","))
+    wanted = {}
+    for part in selector.split(","):
+        key, _, text = part.partition("=")
+        wanted[key] = text.strip('"')
     for item in items:
-        if isinstance(item, Mapping) and all(
-            str(item.get(key)) == text.strip('"') for key, text in keys.items()
-        ):
+        if isinstance(item, Mapping) and all(str(item.get(key)) == text for key, text in wanted.items()):
             return item
     return _ABSENT

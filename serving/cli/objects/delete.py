@@ -23,13 +23,26 @@ POLL_SECONDS = 0.1
 
 
 class _Selected(NamedTuple):
+    """The objects that the arguments or the files of a command select."""
+
     kind: Kind
     namespace: str | None
+    """None for kinds without a namespace."""
     name: str | None
     """None: the objects of the kind that -l selects."""
 
 
+class _Named(NamedTuple):
+    """One object by its name."""
+
+    kind: Kind
+    namespace: str | None
+    name: str
+
+
 class _Deleted(NamedTuple):
+    """One object whose deletion the API has accepted; it remains until its finalizers are removed."""
+
     kind: Kind
     namespace: str | None
     name: str
@@ -65,25 +78,25 @@ def delete(
 
     async def work(kube: "Kube") -> int:
         objects = await _with_names(kube, selected, labels)
-        failed = 0
+        exit_code = 0
         deleted: list[_Deleted] = []
-        for kind, where, name in objects:
+        for kind, namespace, name in objects:
             try:
-                stored = await kube.get(kind, where, name)
-                await kube.delete(kind, where, name)
+                stored = await kube.get(kind, namespace, name)
+                await kube.delete(kind, namespace, name)
             except errors.NotFound as error:
                 if not ignore_not_found:
                     print(f"error: {exits.words(error)}", file=sys.stderr)
-                    failed = failed or exits.code(error)
+                    exit_code = exit_code or exits.code(error)
                 continue
             print(f"{full_name(kind, name)} deleted", flush=True)
-            deleted.append(_Deleted(kind, where, name, stored["metadata"]["uid"]))
+            deleted.append(_Deleted(kind, namespace, name, stored["metadata"]["uid"]))
         if wait:
             await _wait_until_gone(kube, deleted, timeout)
-        return failed
+        return exit_code
 
-    if failed := with_kube(target.kubeconfig, work):
-        sys.exit(failed)
+    if exit_code := with_kube(target.kubeconfig, work):
+        sys.exit(exit_code)
 
 
 def _selected(arguments: list[str], files: list[str], labels: str, target: Target) -> list[_Selected]:
@@ -92,40 +105,40 @@ def _selected(arguments: list[str], files: list[str], labels: str, target: Targe
     if files:
         if labels:
             raise errors.UserError("-l selects objects of a kind, not of files: give KIND -l SELECTOR")
-        return [_Selected(d.kind, d.namespace, d.name) for d in reversed(manifests.read(files, target))]
+        documents = reversed(manifests.read(files, target))  # the last one may need the ones before it
+        return [_Selected(document.kind, document.namespace, document.name) for document in documents]
     objects = [
         _Selected(kind, target.namespace if kind.namespaced else None, name)
         for kind, name in named(arguments)
     ]
-    if labels and any(each.name for each in objects):
+    if labels and any(selection.name for selection in objects):
         raise errors.UserError("give either names or -l SELECTOR, not both")
-    if not labels and not all(each.name for each in objects):
+    if not labels and not all(selection.name for selection in objects):
         raise errors.UserError(
             "name the objects, or select them with -l: deleting all of a kind is not offered"
         )
     return objects
 
 
-async def _with_names(
-    kube: "Kube", selected: list[_Selected], labels: str
-) -> list[tuple[Kind, str | None, str]]:
-    """Return what to delete, by name; of a kind without a name, the objects with these labels."""
-    objects: list[tuple[Kind, str | None, str]] = []
-    for kind, where, name in selected:
+async def _with_names(kube: "Kube", selected: list[_Selected], labels: str) -> list[_Named]:
+    """Return the objects to delete; a selection without a name becomes the kind's objects with `labels`."""
+    objects: list[_Named] = []
+    for kind, namespace, name in selected:
         if name is not None:
-            objects.append((kind, where, name))
+            objects.append(_Named(kind, namespace, name))
             continue
-        matching = (await kube.list(kind, where, labels=labels)).items
-        objects += [(kind, where, item["metadata"]["name"]) for item in matching]
+        matching = (await kube.list(kind, namespace, labels=labels)).items
+        objects += [_Named(kind, namespace, item["metadata"]["name"]) for item in matching]
     if not objects:
         print("No resources found.", file=sys.stderr)
     return objects
 
 
 async def _wait_until_gone(kube: "Kube", objects: list[_Deleted], timeout: float) -> None:
+    """Wait at most `timeout` seconds in all; a new object of the same name has another uid and is ignored."""
     deadline = clock.monotonic() + timeout
-    for kind, where, name, uid in objects:
-        while await _uid(kube, kind, where, name) == uid:
+    for kind, namespace, name, uid in objects:
+        while await _uid(kube, kind, namespace, name) == uid:
             if clock.monotonic() > deadline:
                 raise errors.UserError(
                     f"{full_name(kind, name)} is still there after {timeout:g} s; "
@@ -134,8 +147,9 @@ async def _wait_until_gone(kube: "Kube", objects: list[_Deleted], timeout: float
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def _uid(kube: "Kube", kind: Kind, where: str | None, name: str) -> Any:
+async def _uid(kube: "Kube", kind: Kind, namespace: str | None, name: str) -> Any:
+    """Return the uid of the object of this name; None if there is none."""
     try:
-        return (await kube.get(kind, where, name))["metadata"]["uid"]
+        return (await kube.get(kind, namespace, name))["metadata"]["uid"]
     except errors.NotFound:
         return None

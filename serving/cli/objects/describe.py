@@ -40,8 +40,11 @@ def describe(
     async def work(kube: "Kube") -> None:
         texts: list[str] = []
         for kind, name in named(resources):
-            where = target.namespace if kind.namespaced else None
-            objects = [await kube.get(kind, where, name)] if name else (await kube.list(kind, where)).items
+            namespace = target.namespace if kind.namespaced else None
+            if name:
+                objects = [await kube.get(kind, namespace, name)]
+            else:
+                objects = (await kube.list(kind, namespace)).items
             if not objects:
                 raise errors.UserError(f"there are no {kind.plural} in namespace {target.namespace}")
             texts += [await _text(kube, kind, obj) for obj in objects]
@@ -75,8 +78,8 @@ async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]
     if kind is kinds.POD and (start := sections.start(obj)):
         yield titled("Start", start)
     if kind is kinds.PROFILING_EXPERIMENT:
-        own = f"{names.EXPERIMENT_LABEL}={obj['metadata']['name']}"
-        trials = await kube.list(kinds.TRIAL, obj["metadata"]["namespace"], labels=own)
+        of_experiment = f"{names.EXPERIMENT_LABEL}={obj['metadata']['name']}"
+        trials = await kube.list(kinds.TRIAL, obj["metadata"]["namespace"], labels=of_experiment)
         yield titled("Trials", summary.trials_table(trials.items))
     if kind is kinds.JOB:
         yield titled("Pods", sections.pods(await owned_pods.of(kube, obj), now))
@@ -97,11 +100,11 @@ def _shown(kind: Kind, part: Mapping[str, Any]) -> Any:
 async def _lineage(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
     meta = obj["metadata"]
     if kind is kinds.INFERENCE:
-        own = f"{names.INFERENCE_LABEL}={meta['name']}"
-        pods = await kube.list(kinds.POD, meta["namespace"], labels=own)
+        of_inference = f"{names.INFERENCE_LABEL}={meta['name']}"
+        pods = await kube.list(kinds.POD, meta["namespace"], labels=of_inference)
         yield titled("Replicas", sections.replicas(pods.items, clock.now()))
-        scalers = await kube.list(kinds.AUTOSCALER, meta["namespace"], labels=own)
-        if wakes := sections.wakes(scalers.items, clock.now()):
+        autoscalers = await kube.list(kinds.AUTOSCALER, meta["namespace"], labels=of_inference)
+        if wakes := sections.wakes(autoscalers.items, clock.now()):
             yield titled("Last start from zero, ms", wakes)
         for predictor in obj["spec"]["predictors"]:
             steps = await lineage.of_version(kube, meta["namespace"], predictor["modelVersion"])
@@ -117,5 +120,6 @@ async def _lineage(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
 
 async def _events(kube: "Kube", meta: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the Events of exactly this object (by uid)."""
-    where = meta.get("namespace") or "default"
-    return (await kube.list(kinds.EVENT_V1, where, fields=f"involvedObject.uid={meta['uid']}")).items
+    namespace = meta.get("namespace") or "default"  # has the Events of objects without one
+    of_object = f"involvedObject.uid={meta['uid']}"
+    return (await kube.list(kinds.EVENT_V1, namespace, fields=of_object)).items

@@ -11,8 +11,9 @@ from serving.cli.options import AllNamespaces, with_target
 from serving.cli.output import formats, tables
 from serving.cli.output.formats import OutputOption
 from serving.cli.output.printing import Selector, print_objects, print_rows, scope, server_table
+from serving.cli.output.tables import Table
 from serving.cli.session import with_kube
-from serving.cli.target import Target, full_name, named
+from serving.cli.target import NamedKind, Target, full_name, named
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -43,9 +44,10 @@ def get(
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Show objects."""
-    where = None if all_namespaces else target.namespace
-    form, selector = formats.parse(output), Selector(labels, fields)
-    objects, is_overview = named(resources or [kinds.INFERENCE.plural]), not resources and form.is_table
+    namespace = None if all_namespaces else target.namespace
+    output_format, selector = formats.parse(output), Selector(labels, fields)
+    objects = named(resources or [kinds.INFERENCE.plural])
+    is_overview = not resources and output_format.is_table
     if watch and len(objects) != 1:
         raise errors.UserError("-w watches one kind, or one object, at a time")
 
@@ -54,47 +56,50 @@ def get(
             from serving.cli.objects import watching
 
             kind, name = objects[0]
-            selection = watching.Selection(kind, where, name, selector)
-            await watching.follow(kube, selection, form, by_arm=is_overview)
+            selection = watching.Selection(kind, namespace, name, selector)
+            await watching.follow(kube, selection, output_format, by_arm=is_overview)
         elif is_overview:
-            listing = await kube.list(kinds.INFERENCE, where, labels=labels, fields=fields)
-            print_rows(*tables.overview(listing.items, namespaced=where is None), where)
-        elif form.is_table:
-            await _print_tables(kube, objects, where, selector, wide=form.name == "wide")
+            listing = await kube.list(kinds.INFERENCE, namespace, labels=labels, fields=fields)
+            print_rows(*tables.overview(listing.items, namespaced=namespace is None), namespace)
+        elif output_format.is_table:
+            await _print_tables(kube, objects, namespace, selector, wide=output_format.name == "wide")
         else:
-            print_objects(await _objects(kube, objects, where, selector), form, single=_single(objects))
+            is_single = len(objects) == 1 and objects[0].name is not None
+            items = await _items(kube, objects, namespace, selector)
+            print_objects(items, output_format, single=is_single)
 
     with_kube(target.kubeconfig, work)
 
 
-def _single(objects: list[tuple[Kind, str | None]]) -> bool:
-    return len(objects) == 1 and objects[0][1] is not None
-
-
-async def _objects(
-    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, selector: Selector
+async def _items(
+    kube: "Kube", objects: list[NamedKind], namespace: str | None, selector: Selector
 ) -> list[Any]:
     items: list[Any] = []
     for kind, name in objects:
+        in_namespace = scope(kind, namespace)
         if name is None:
-            listing = await kube.list(
-                kind, scope(kind, where), labels=selector.labels, fields=selector.fields
-            )
+            listing = await kube.list(kind, in_namespace, labels=selector.labels, fields=selector.fields)
             items += listing.items
         else:
-            items.append(await kube.get(kind, scope(kind, where), name))
+            items.append(await kube.get(kind, in_namespace, name))
     return items
 
 
 async def _print_tables(
-    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, selector: Selector, *, wide: bool
+    kube: "Kube", objects: list[NamedKind], namespace: str | None, selector: Selector, *, wide: bool
 ) -> None:
-    groups: dict[Kind, tuple[list[str], list[list[object]]]] = {}
+    """Print one table per kind that has rows, with full names if there are several tables."""
+    by_kind: dict[Kind, Table] = {}
     for kind, name in objects:
-        table = await server_table(kube, kind, name, where, selector)
-        headers, rows = tables.of_server(table, wide=wide, namespaced=kind.namespaced and where is None)
-        groups.setdefault(kind, (headers, []))[1].extend(rows)
-    shown = {kind: group for kind, group in groups.items() if group[1]} or dict(list(groups.items())[:1])
+        response = await server_table(kube, kind, name, namespace, selector)
+        table = tables.of_server(response, wide=wide, namespaced=kind.namespaced and namespace is None)
+        if kind in by_kind:
+            by_kind[kind].rows.extend(table.rows)
+        else:
+            by_kind[kind] = table
+    shown = {kind: table for kind, table in by_kind.items() if table.rows}
+    if not shown:  # the first empty table prints the message that there are no objects
+        shown = dict(list(by_kind.items())[:1])
     for number, (kind, (headers, rows)) in enumerate(shown.items()):
         if number:
             print()
@@ -102,4 +107,4 @@ async def _print_tables(
             column = headers.index("Name") if "Name" in headers else 0
             for row in rows:
                 row[column] = full_name(kind, str(row[column]))
-        print_rows(headers, rows, where if kind.namespaced else None)
+        print_rows(headers, rows, scope(kind, namespace))

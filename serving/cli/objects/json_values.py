@@ -1,7 +1,7 @@
 """Checks that a value can be sent as JSON; a message names the field that cannot, and the rule. Pure."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.embedded.apiserver.schema.depth import DEEPEST
 
@@ -11,49 +11,76 @@ TOO_DEEP = f"nested too deep: at most {DEEPEST} levels"
 
 
 def size(value: Any) -> int:
-    """Return the characters that a value has at least as JSON; a part that aliases share counts each time.
+    """Return a lower bound of the characters of a value as JSON.
+
+    A part that several YAML aliases share counts once for each alias.
 
     Raises:
-        RecursionError: it is nested too deep, as a part that has an alias of itself is.
+        RecursionError: the value is nested too deep. A part with an alias of itself is nested without end.
     """
     return _size(value, {}, 1)
 
 
-def _size(value: Any, known: dict[int, int], depth: int) -> int:
+def _size(value: Any, sizes: dict[int, int], depth: int) -> int:
+    """Return the size of a value at a level of nesting, 1 for the outermost.
+
+    `sizes` keeps the sizes by `id` of the mapping or list: without it, a document whose levels each have two
+    aliases of the level below would take a time that doubles with each level.
+    """
     if not isinstance(value, dict | list):
         return len(value) + 1 if isinstance(value, str) else 1
-    if id(value) in known:  # without it, each level of a document could double the time
-        return known[id(value)]
+    if id(value) in sizes:
+        return sizes[id(value)]
     if depth > DEEPEST:
         raise RecursionError(TOO_DEEP)
     parts = value if isinstance(value, list) else (*value, *value.values())
-    total = known[id(value)] = 1 + sum(_size(part, known, depth + 1) for part in parts)
+    total = 1 + sum(_size(part, sizes, depth + 1) for part in parts)
+    sizes[id(value)] = total
     return total
 
 
 def broken_rule(value: Any) -> str:
-    """Return `FIELD: RULE` of the first value that JSON cannot have; empty where there is none."""
-    waiting: list[tuple[str, Any, int]] = [("", value, 1)]
-    while waiting:
-        path, item, depth = waiting.pop()
-        if rule := TOO_DEEP if depth > DEEPEST else _rule(item):
-            return rule if depth > DEEPEST or not path else f"{path}: {rule}"
+    """Return `FIELD: RULE` of the first value, in the order of the document, that JSON cannot have.
+
+    Without such a value, return an empty text. A value that is nested too deep has no field, as the path
+    would be too long for a message.
+    """
+    pending = [_Visit("", value, 1)]
+    while pending:
+        path, item, depth = pending.pop()
+        if depth > DEEPEST:
+            return TOO_DEEP
+        if rule := _rule(item):
+            return f"{path}: {rule}" if path else rule
         if isinstance(item, dict):
-            below = [(f"{path}.{key}".lstrip("."), child) for key, child in item.items()]
+            children = [(f"{path}.{key}".lstrip("."), child) for key, child in item.items()]
         elif isinstance(item, list):
-            below = [(f"{path}[{index}]", child) for index, child in enumerate(item)]
+            children = [(f"{path}[{index}]", child) for index, child in enumerate(item)]
         else:
             continue
-        waiting += [(name, child, depth + isinstance(child, dict | list)) for name, child in reversed(below)]
+        for child_path, child in reversed(children):  # `pop` takes the last one first
+            is_nested = isinstance(child, dict | list)
+            pending.append(_Visit(child_path, child, depth + 1 if is_nested else depth))
     return ""
 
 
+class _Visit(NamedTuple):
+    """A value that is still to be checked."""
+
+    path: str
+    """Such as `spec.predictors[0].name`; empty for the whole document."""
+    value: Any
+    depth: int
+    """Level of nesting of the innermost mapping or list, 1 for the whole document."""
+
+
 def _rule(value: Any) -> str:
+    """Return the rule that the value itself breaks, without the values in it; empty if it breaks none."""
     match value:
         case None | bool() | list():
             return ""
         case dict():
-            return next((_key_rule(key) for key in value if _key_rule(key)), "")
+            return next(filter(None, map(_key_rule, value)), "")
         case int():
             return (
                 ""

@@ -37,10 +37,12 @@ async def of_pod(kube: "Kube", pod: Mapping[str, Any]) -> list[LineageStep]:
     version = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION) or _env(
         pod, names.MODEL_VERSION_ENV
     )
-    mounted = _mounted(pod)
-    if mounted:
-        steps.append(LineageStep("Image mounted", mounted.split("@")[0], mounted.partition("@")[2]))
-    return steps + await of_version(kube, meta["namespace"], version) if version else steps
+    if reference := _image_reference(pod):
+        repository, _, digest = reference.partition("@")
+        steps.append(LineageStep("Image mounted", repository, digest))
+    if version:
+        steps += await of_version(kube, meta["namespace"], version)
+    return steps
 
 
 async def of_version(kube: "Kube", namespace: str, name: str) -> list[LineageStep]:
@@ -95,7 +97,8 @@ def _env(pod: Mapping[str, Any], name: str) -> str:
     return ""
 
 
-def _mounted(pod: Mapping[str, Any]) -> str:
+def _image_reference(pod: Mapping[str, Any]) -> str:
+    """Return `REPOSITORY@DIGEST` of the Pod's image volume; empty without one."""
     for volume in pod["spec"].get("volumes") or []:
         if "image" in volume:
             return str(volume["image"].get("reference", ""))

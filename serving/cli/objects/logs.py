@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
 MOST_FOLLOWED = 100
-"""Each Pod that is followed takes a connection here, in the API and at its node; a user has 1,024 files."""
+"""Default of --max-log-requests. Each followed Pod takes a connection in this process, in the API and at its
+node, and the usual limit of a process is 1,024 open files."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""C0 but tab, DEL, C1, and what reorders text that follows (Unicode's UAX 9, embeddings to isolates)."""
+"""The control characters C0 (without tab), DEL and C1, and the bidirectional formatting characters of UAX 9,
+which would reorder the rest of the line."""
 
 
 def seconds(text: str) -> int:
@@ -96,7 +98,10 @@ def logs(
 
 
 def _run(target: Target, work: Callable[["Kube"], Awaitable[None]]) -> None:
-    """Run `work`; of several errors of its tasks, raise the first."""
+    """Run `work`; of several errors of its tasks, raise the first.
+
+    The connections are unlimited, as each followed log keeps one busy.
+    """
     failed: Exception | None = None
     try:
         with_kube(target.kubeconfig, work, pool=UNLIMITED)
@@ -107,7 +112,7 @@ def _run(target: Target, work: Callable[["Kube"], Awaitable[None]]) -> None:
 
 
 async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> tuple[Object, list[Object]]:
-    """Return the object that is named, and its Pods."""
+    """Return the owner that the argument `[KIND/]NAME` names, and its Pods; `predictor` selects one arm."""
     word, slash, owner_name = name.partition("/")
     kind = kind_of(word) if slash else kinds.INFERENCE
     if kind not in HAVE_PODS:
@@ -139,20 +144,22 @@ def _without_pods(name: str, owner: Object) -> str:
 async def _print_all(
     kube: "Kube", pods: Sequence[Object], query: dict[str, str], *, at_once: bool
 ) -> list[str]:
-    """Print the logs of Pods, at once or one after another; return why Pods have none."""
-    prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
-    parts = list(zip(pods, prefixes, strict=True))
+    """Print the logs of Pods, at once or one after another; return a reason for each Pod without a log."""
+    with_prefixes = [(pod, f"[{pod['metadata']['name']}] " if len(pods) > 1 else "") for pod in pods]
     if at_once:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_print(kube, pod, query, prefix)) for pod, prefix in parts]
+            tasks = [group.create_task(_print(kube, pod, query, prefix)) for pod, prefix in with_prefixes]
         problems = [task.result() for task in tasks]
     else:
-        problems = [await _print(kube, pod, query, prefix) for pod, prefix in parts]
+        problems = [await _print(kube, pod, query, prefix) for pod, prefix in with_prefixes]
     return [problem for problem in problems if problem]
 
 
 async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) -> str:
-    """Print the log of a Pod; return why there is none where its containers cannot run, else nothing."""
+    """Print the log of a Pod.
+
+    If there is no log because containers of the Pod cannot run, return the reason; else an empty text.
+    """
     meta = pod["metadata"]
     container = query["container"] or _first_container(pod)
     query = {**query, "container": container}
@@ -166,7 +173,8 @@ async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) 
                 _write(prefix, line)
             is_printed = is_printed or bool(chunk)
     except errors.ApiError as error:
-        if error.code != 400 or not _may_wait(pod, query):
+        # The API rejects the log of a container that has not started with 400.
+        if error.code != 400 or not _may_be_unstarted(pod, query):
             raise
         problems = await _problems(kube, meta)
         if not problems:
@@ -174,19 +182,25 @@ async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) 
         return problems
     if partial:
         _write(prefix, partial)
-    is_whole = not (query["previous"] == "true" or query["tailLines"] or query["sinceSeconds"])
-    return await _problems(kube, meta) if is_whole and not is_printed else ""
+    asks_for_part = query["previous"] == "true" or query["tailLines"] or query["sinceSeconds"]
+    return "" if is_printed or asks_for_part else await _problems(kube, meta)
 
 
-def _may_wait(pod: Object, query: Mapping[str, str]) -> bool:
-    """Whether a rejected request can have a container that has not started as its reason."""
+def _may_be_unstarted(pod: Object, query: Mapping[str, str]) -> bool:
+    """Whether a container that has not started may be why the API rejects the request for its log.
+
+    False for a container that the Pod does not have, and for the log of an earlier run.
+    """
     spec = pod["spec"]
     containers = [each["name"] for each in [*(spec.get("initContainers") or []), *spec["containers"]]]
     return query["previous"] != "true" and query["container"] in containers
 
 
 async def _problems(kube: "Kube", meta: Object) -> str:
-    """Return why containers of the Pod do not run, as of now; empty where they do, or the Pod is gone."""
+    """Return why containers of the Pod do not run now; empty if they run, or the Pod is gone.
+
+    `meta` is the metadata of the Pod.
+    """
     try:
         pod = await kube.get(kinds.POD, meta["namespace"], meta["name"])
     except errors.NotFound:
@@ -196,6 +210,7 @@ async def _problems(kube: "Kube", meta: Object) -> str:
 
 
 def _first_container(pod: Object) -> str:
+    """Return the name of the first container; of several, print which one it is."""
     containers = [container["name"] for container in pod["spec"]["containers"]]
     if len(containers) > 1:
         print(f"container {containers[0]} of {', '.join(containers)}; -c names another", file=sys.stderr)
@@ -203,7 +218,10 @@ def _first_container(pod: Object) -> str:
 
 
 def shown(line: bytes) -> bytes:
-    """Return a line with escapes for control characters that a terminal obeys, except tabs and a last CR."""
+    """Return a line with escapes for the control characters that a terminal obeys.
+
+    Tabs and a carriage return at the end of the line are kept.
+    """
     text, carriage_return = line.removesuffix(b"\r"), b"\r" if line.endswith(b"\r") else b""
     return _CONTROL.sub(_escaped, text.decode(errors="backslashreplace")).encode() + carriage_return
 

@@ -17,9 +17,9 @@ from serving.resources.formats import manifest_yaml
 from serving.resources.kinds import Kind
 
 MOST_COPIED = 1_000_000
-"""Characters that aliases and merges add to a file: an object that the API takes is hardly larger."""
+"""Characters that aliases and merges may add to a document: the API takes hardly larger objects."""
 MOST_MERGED = 10_000
-"""Keys that merges add to the mappings of a file: the largest objects have some thousands."""
+"""Keys that merges may add to the mappings of a file: the largest objects have some thousands."""
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -31,12 +31,18 @@ class Document:
     """`FILE`, or `FILE document N`, for messages."""
     kind: Kind
     namespace: str | None
+    """None for kinds without a namespace."""
     name: str
     body: dict[str, Any]
+    """The whole object, with its namespace."""
 
 
 def read(names: list[str], target: Target) -> list[Document]:
-    """Return all documents in order; `-` is standard input, directories are not entered recursively.
+    """Return the objects of all documents in order.
+
+    Args:
+        names: files, directories (without their subdirectories), or `-` for standard input.
+        target: has the namespace of objects that name none.
 
     Raises:
         errors.UserError: a file does not exist, is not YAML, or has a document that is not a known object.
@@ -45,21 +51,27 @@ def read(names: list[str], target: Target) -> list[Document]:
 
 
 def bodies(names: list[str]) -> list[tuple[str, Any]]:
-    """Return the source and the content of all documents; a List counts as its items.
+    """Return source (as in `Document`) and parsed YAML of all documents; a List counts as its items.
+
+    `names` are those of `read`.
 
     Raises:
         errors.UserError: a file does not exist, is not YAML or has a value that JSON cannot have, or all
             files are empty.
     """
-    documents = [
-        body for name in names for file, content in _texts(name) for body in _documents(file, content)
+    sources_and_bodies = [
+        source_and_body
+        for name in names
+        for file, content in _texts(name)
+        for source_and_body in _bodies_of_file(file, content)
     ]
-    if not documents:
+    if not sources_and_bodies:
         raise errors.UserError(f"there are no objects in {', '.join(names)}")
-    return documents
+    return sources_and_bodies
 
 
 def _texts(name: str) -> Iterator[tuple[str, str]]:
+    """Yield file name and content of each file of an argument."""
     if name == "-":
         try:
             yield "standard input", sys.stdin.read()
@@ -86,19 +98,19 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
+def _bodies_of_file(file: str, content: str) -> Iterator[tuple[str, Any]]:
     try:
-        documents = _parsed(content)
-        sizes = [json_values.size(body) for body in documents]
+        parsed = _parsed(content)
+        sizes = [json_values.size(body) for body in parsed]
     except RecursionError as error:
         raise errors.UserError(f"{file}: {json_values.TOO_DEEP}") from error
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
         raise errors.UserError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
-    for number, body in enumerate(documents, 1):
-        source = f"{file} document {number}" if len(documents) > 1 else file
-        if (copied := sizes[number - 1] - len(content)) > MOST_COPIED:
+    for number, (body, size) in enumerate(zip(parsed, sizes, strict=True), 1):
+        source = f"{file} document {number}" if len(parsed) > 1 else file
+        if (copied := size - len(content)) > MOST_COPIED:
             raise errors.UserError(
                 f"{source}: aliases may add at most {MOST_COPIED} characters, got {copied}: write fewer of them"
             )
@@ -112,27 +124,29 @@ def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
 def _parsed(content: str) -> list[Any]:
     if content.lstrip().startswith("{"):
         try:
-            return [json.loads(content)]  # YAML reads the two escapes of a character beyond U+FFFF as two
+            # JSON escapes a character beyond U+FFFF as a surrogate pair, of which YAML makes two characters.
+            return [json.loads(content)]
         except ValueError:
-            pass
+            pass  # YAML in flow style also begins with a brace
     return [body for body in yaml.load_all(content, _Loader) if body is not None]
 
 
 class _Loader(manifest_yaml.Loader):
-    """Bounds what merges (`<<`) copy, as each level of a document could multiply it."""
+    """Bounds the keys that merges (`<<`) copy, as each level of a document could multiply their number."""
 
-    merged = 0
+    merged_keys = 0
 
     def flatten_mapping(self, node: Any) -> None:
-        before = len(node.value)
+        keys_before = len(node.value)
         super().flatten_mapping(node)
-        self.merged += max(0, len(node.value) - before)
-        if self.merged > MOST_MERGED:
+        self.merged_keys += max(0, len(node.value) - keys_before)
+        if self.merged_keys > MOST_MERGED:
             problem = f"merges may add at most {MOST_MERGED} keys to the mappings of a file"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def _document(source: str, body: Any, target: Target) -> Document:
+    """Return the object of a parsed document, with the namespace of the target if it names none."""
     if not isinstance(body, dict):
         raise errors.UserError(f"{source}: must be an object, not {type(body).__name__}")
     api_version, word = body.get("apiVersion"), body.get("kind")

@@ -1,4 +1,4 @@
-"""JSON patches computed from the stored object, and computed again where it has changed in the meantime."""
+"""JSON patches computed from the stored object, and again if another writer has changed it meanwhile."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -23,14 +23,17 @@ async def patched(
     manager: str,
     query: Mapping[str, str] | None = None,
 ) -> Object:
-    """Patch the object at `path` and return it; without operations, return it unchanged.
+    """Patch the object at `path` and return it; if `operations` returns none, return it unchanged.
 
     Args:
         kube: the API.
-        path: of the object.
-        operations: returns the JSON patch of the stored object; it may raise to refuse.
+        path: the URL path of the object.
+        operations: computes the JSON patch from the stored object; it raises to refuse the patch.
         manager: the field manager.
-        query: further query parameters, `dryRun` for example.
+        query: further query parameters, such as `dryRun`.
+
+    Raises:
+        errors.ApiError: the API rejects the patch, or the object has changed at each of `ATTEMPTS`.
     """
     for attempt in range(ATTEMPTS):
         obj = await kube.request("GET", path)
@@ -43,6 +46,7 @@ async def patched(
         try:
             return await kube.request("PATCH", path, body=body, query=parameters, content_type=JSON_PATCH)
         except errors.ApiError:
+            # A failed test looks like any rejected patch: only the version shows that the object has changed.
             current = await kube.request("GET", path)
             if current["metadata"]["resourceVersion"] == version or attempt == ATTEMPTS - 1:
                 raise

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import yaml
@@ -18,6 +18,19 @@ from serving.resources.kinds import Kind
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")
 _TIMES = ("creationTimestamp", "deletionTimestamp")
 NONE = "<none>"
+"""Text of an empty section."""
+
+
+class _ReplicaRow(NamedTuple):
+    """The cells of a Pod, by the columns of `replicas`."""
+
+    name: str
+    arm: str | None
+    status: str | None
+    ready: str
+    restarts: int
+    age: str
+    ip: str | None
 
 
 def head(kind: Kind, obj: Object, now: datetime) -> str:
@@ -64,126 +77,132 @@ def _without_empty(value: Any) -> Any:
     return {key: item for key, item in fields.items() if item not in ("", None) and item not in ({}, [])}
 
 
-def conditions(conditions: Iterable[Object], now: datetime) -> str:
+def conditions(items: Iterable[Object], now: datetime) -> str:
     """Return the table of conditions; the age is the time since the status changed."""
     rows = [
         [
-            c["type"],
-            c["status"],
-            c.get("reason"),
-            ages.since(c.get("lastTransitionTime"), now),
-            c.get("message", ""),
+            item["type"],
+            item["status"],
+            item.get("reason"),
+            ages.since(item.get("lastTransitionTime"), now),
+            item.get("message", ""),
         ]
-        for c in conditions
+        for item in items
     ]
     return tables.text(["Type", "Status", "Reason", "Age", "Message"], rows)
 
 
-def without_start(conditions: Iterable[Object]) -> list[Object]:
+def without_start(items: Iterable[Object]) -> list[Object]:
     """Return the conditions except `Started`, which has a section of its own."""
-    return [c for c in conditions if c["type"] != names.STARTED_CONDITION]
+    return [item for item in items if item["type"] != names.STARTED_CONDITION]
 
 
 def start(pod: Object) -> str:
-    """Return the phases of the Pod's start: milliseconds and shares; empty where they are unknown."""
+    """Return the phases of the Pod's start: milliseconds and shares; empty where they are unknown.
+
+    The condition's message is JSON: `seen` and `ready` in Unix seconds, and the milliseconds of each phase.
+    """
     condition = find((pod.get("status") or {}).get("conditions"), names.STARTED_CONDITION)
+    if condition is None:
+        return ""
     try:
-        phases = orjson.loads((condition or {}).get("message", ""))
-        total = 1000 * (phases.pop("ready") - phases.pop("seen"))
+        phases = orjson.loads(condition.get("message", ""))
+        total_ms = 1000 * (phases.pop("ready") - phases.pop("seen"))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return ""
-    assert condition is not None
     rows = [
-        [phase, f"{spent:.1f}", f"{spent / total:.0%}" if total else ""] for phase, spent in phases.items()
+        [phase, f"{phase_ms:.1f}", f"{phase_ms / total_ms:.0%}" if total_ms else ""]
+        for phase, phase_ms in phases.items()
     ]
-    rows.append([f"ready ({condition.get('reason', '').lower()})", f"{total:.1f}", ""])
+    rows.append([f"ready ({condition.get('reason', '').lower()})", f"{total_ms:.1f}", ""])
     return tables.text(["Phase", "Milliseconds", "Share"], rows)
 
 
 def predictors(inference: Object) -> str:
-    """Return the table of arms."""
+    """Return the table of arms: some columns of the overview."""
     headers, rows = tables.overview([inference], namespaced=False)
-    shown = [headers.index(name) for name in ("Arm", "Version", "Weight", "Traffic", "Replicas", "Reason")]
-    return tables.text([headers[i] for i in shown], [[row[i] for i in shown] for row in rows])
+    shown = ("Arm", "Version", "Weight", "Traffic", "Replicas", "Reason")
+    indexes = [headers.index(name) for name in shown]
+    return tables.text(shown, [[row[index] for index in indexes] for row in rows])
 
 
 def replicas(pods: Iterable[Object], now: datetime) -> str:
-    """Return the Pods of an Inference, by arm and name."""
-    rows = sorted((_replica(pod, now) for pod in pods), key=lambda row: (str(row[1]), str(row[0])))
+    """Return the table of an Inference's Pods, ordered by arm and name."""
+    rows = sorted((_replica(pod, now) for pod in pods), key=lambda row: (str(row.arm), row.name))
     headers = ["Name", "Arm", "Status", "Ready", "Restarts", "Age", "IP"]
     return tables.text(headers, rows) if rows else NONE
 
 
 def pods(pods: Iterable[Object], now: datetime) -> str:
-    """Return the Pods of a Job, oldest first, with the reasons of containers that cannot run or failed."""
+    """Return the table of a Job's Pods, oldest first; the message is why containers are blocked or failed."""
     rows = []
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
-        name, _, status, _, restarts, age, _ = _replica(pod, now)
-        rows.append([name, status, restarts, age, "; ".join(container_states.problems(pod))])
+        row = _replica(pod, now)
+        message = "; ".join(container_states.problems(pod))
+        rows.append([row.name, row.status, row.restarts, row.age, message])
     return tables.text(["Name", "Status", "Restarts", "Age", "Message"], rows) if rows else NONE
 
 
 def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
     """Return the phases of each arm's last start from zero, in milliseconds; empty where there was none."""
-    last = {
-        str((scaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL)): demand["lastWake"]
-        for scaler in autoscalers
-        for demand in (scaler.get("status") or {}).get("demand") or []
-        if demand.get("lastWake")
-    }
-    phases = list(dict.fromkeys(phase["name"] for wake in last.values() for phase in wake["phases"]))
-    rows = []
-    for arm, wake in sorted(last.items()):
-        milliseconds = {phase["name"]: round(phase["milliseconds"]) for phase in wake["phases"]}
-        rows.append(
-            [
-                arm,
-                ages.since(wake["acceptedAt"], now),
-                round(wake["total"]),
-                *(milliseconds.get(name) for name in phases),
-            ]
-        )
-    return tables.text(["Arm", "Age", "Total", *(name.capitalize() for name in phases)], rows) if rows else ""
+    last_wakes: dict[str, Object] = {}
+    for autoscaler in autoscalers:
+        arm = str((autoscaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL))
+        for demand in (autoscaler.get("status") or {}).get("demand") or []:
+            if demand.get("lastWake"):
+                last_wakes[arm] = demand["lastWake"]
+    if not last_wakes:
+        return ""
+    phases = list(dict.fromkeys(phase["name"] for wake in last_wakes.values() for phase in wake["phases"]))
+    rows: list[list[object]] = []
+    for arm, wake in sorted(last_wakes.items()):
+        phase_ms = {phase["name"]: round(phase["milliseconds"]) for phase in wake["phases"]}
+        age = ages.since(wake["acceptedAt"], now)
+        rows.append([arm, age, round(wake["total"]), *(phase_ms.get(name) for name in phases)])
+    return tables.text(["Arm", "Age", "Total", *(name.capitalize() for name in phases)], rows)
 
 
-def _replica(pod: Object, now: datetime) -> list[object]:
+def _replica(pod: Object, now: datetime) -> _ReplicaRow:
+    """Return the row of a Pod; the status is `Terminating`, why a container waits, or the phase."""
     meta, status = pod["metadata"], pod.get("status") or {}
     containers = status.get("containerStatuses") or []
     waiting = [(c.get("state") or {}).get("waiting") or {} for c in containers]
     reason = next((w["reason"] for w in waiting if w.get("reason")), status.get("phase"))
-    return [
-        meta["name"],
-        (meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
-        "Terminating" if is_deleting(pod) else reason,
-        f"{sum(bool(c.get('ready')) for c in containers)}/{len(pod['spec']['containers'])}",
-        sum(int(c.get("restartCount", 0)) for c in containers),
-        ages.since(meta.get("creationTimestamp"), now),
-        status.get("podIP"),
-    ]
+    ready = sum(bool(container.get("ready")) for container in containers)
+    return _ReplicaRow(
+        name=meta["name"],
+        arm=(meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
+        status="Terminating" if is_deleting(pod) else reason,
+        ready=f"{ready}/{len(pod['spec']['containers'])}",
+        restarts=sum(int(container.get("restartCount", 0)) for container in containers),
+        age=ages.since(meta.get("creationTimestamp"), now),
+        ip=status.get("podIP"),
+    )
 
 
-def events(events: Iterable[Object], now: datetime) -> str:
+def events(items: Iterable[Object], now: datetime) -> str:
     """Return the table of Events, oldest first, with kubectl's columns."""
     rows = [
         [
-            e.get("type"),
-            e.get("reason"),
-            _when(e, now),
-            (e.get("source") or {}).get("component"),
-            e.get("message"),
+            event.get("type"),
+            event.get("reason"),
+            _when(event, now),
+            (event.get("source") or {}).get("component"),
+            event.get("message"),
         ]
-        for e in sorted(events, key=_last)
+        for event in sorted(items, key=_last_time)
     ]
     return tables.text(["Type", "Reason", "Age", "From", "Message"], rows) if rows else NONE
 
 
-def _last(event: Object) -> str:
+def _last_time(event: Object) -> str:
+    """Return when an Event occurred last, RFC 3339; empty where it has no time."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
 
 
 def _when(event: Object, now: datetime) -> str:
     """Return the age of an Event, `5s`, or of a repeated one `5s (x3 over 2m)`."""
-    last, count = ages.since(_last(event), now), int(event.get("count") or 1)
+    last, count = ages.since(_last_time(event), now), int(event.get("count") or 1)
     if count < 2:
         return last
     return f"{last} (x{count} over {ages.since(event.get('firstTimestamp'), now)})"

@@ -14,8 +14,9 @@ from serving.cli.completion.values import Completes
 from serving.cli.options import AllNamespaces, with_target
 from serving.cli.output import live, tables
 from serving.cli.output.printing import RowPrinter, print_rows
+from serving.cli.output.tables import Table
 from serving.cli.session import with_kube
-from serving.cli.target import Target, named
+from serving.cli.target import NamedKind, Target, named
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.formats import quantity
@@ -44,10 +45,6 @@ POLL_SECONDS = 2.0
 ENDED = ("Succeeded", "Failed")
 """Phases of Pods that use nothing any more."""
 
-Selected = Sequence[tuple[kinds.Kind, str | None]]
-Table = tuple[list[str], list[list[object]]]
-"""Headers and rows."""
-
 
 @with_target
 def top(
@@ -64,39 +61,38 @@ def top(
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Show what replicas use, beside their requests and limits."""
-    where = None if all_namespaces else target.namespace
+    namespace = None if all_namespaces else target.namespace
     selected = named(resources or [kinds.INFERENCE.plural])
     if unknown := [kind.plural for kind, _ in selected if kind not in HAVE_USAGE]:
         raise errors.UserError(f"{', '.join(unknown)} have no usage; give an inference or a pod")
 
     async def work(kube: "Kube") -> None:
         async def read() -> Table:
-            pods, usage = await _read(kube, where, labels, selected)
-            return rows(pods, usage, namespaced=where is None)
+            pods, usage = await _read(kube, namespace, labels, selected)
+            return rows(pods, usage, namespaced=namespace is None)
 
         # An API that cannot be reached is an error of this first reading; `_follow` waits for the API.
         headers, table_rows = await read()
         if watch:
             await _follow(read)
         else:
-            print_rows(headers, table_rows, where)
+            print_rows(headers, table_rows, namespace)
 
     with_kube(target.kubeconfig, work)
 
 
 async def _read(
-    kube: "Kube", where: str | None, labels: str, selected: Selected
+    kube: "Kube", namespace: str | None, labels: str, selected: Sequence[NamedKind]
 ) -> tuple[list[Object], list[Object]]:
-    """Return the selected Pods, and the usage of all Pods."""
-    path = METRICS + (f"/namespaces/{where}" if where else "") + "/pods"
+    """Return the selected Pods of a namespace (None: of all), and the usage of all its Pods."""
+    path = METRICS + (f"/namespaces/{namespace}" if namespace else "") + "/pods"
     try:
         usage = await kube.request("GET", path, query={"labelSelector": labels})
     except errors.NotFound as error:
         message = "this API has no usage of Pods: its cluster has no metrics-server"
         raise errors.UserError(message) from error
-    pods = [
-        pod for pod in (await kube.list(kinds.POD, where, labels=labels)).items if is_selected(pod, selected)
-    ]
+    listing = await kube.list(kinds.POD, namespace, labels=labels)
+    pods = [pod for pod in listing.items if is_selected(pod, selected)]
     return pods, usage.get("items") or []
 
 
@@ -113,7 +109,9 @@ async def _follow(read: Callable[[], Awaitable[Table]]) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
     if live.is_terminal():
-        await live.show(tables.text(*reading) if reading[1] else "no Pod yet" async for reading in readings())
+        await live.show(
+            tables.text(*reading) if reading.rows else "no Pod yet" async for reading in readings()
+        )
         return
     printer = RowPrinter()
     before: list[list[object]] = []
@@ -123,7 +121,7 @@ async def _follow(read: Callable[[], Awaitable[Table]]) -> None:
         before = table_rows
 
 
-def is_selected(pod: Object, selected: Selected) -> bool:
+def is_selected(pod: Object, selected: Sequence[NamedKind]) -> bool:
     """Whether a Pod is among the objects, or a replica of one, and has not ended."""
     has_ended = (pod.get("status") or {}).get("phase") in ENDED
     return not has_ended and any(_selects(kind, name, pod) for kind, name in selected)
@@ -155,7 +153,7 @@ def rows(pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool) -
             *_cells(pod, container_usage, "memory"),
         ]
         table_rows.append([meta.get("namespace"), *row] if namespaced else row)
-    return (["Namespace", *HEADERS] if namespaced else HEADERS), table_rows
+    return Table(["Namespace", *HEADERS] if namespaced else HEADERS, table_rows)
 
 
 def _order(pod: Object) -> tuple[str, ...]:

@@ -29,15 +29,15 @@ class Selection(NamedTuple):
     """The objects that are watched."""
 
     kind: Kind
-    where: str | None
-    """The namespace; None: all."""
+    namespace: str | None
+    """None: all namespaces."""
     name: str | None = None
     """None: all that `selector` selects."""
     selector: Selector = Selector()
 
     @property
     def filter(self) -> Selector:
-        """Selects the object of the name, or what `selector` selects."""
+        """The selector for a list or a watch: of the object `name`, or without a name `selector`."""
         return Selector(fields=f"metadata.name={self.name}") if self.name else self.selector
 
 
@@ -47,8 +47,8 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
     Args:
         kube: the API.
         selection: the objects.
-        output: their form.
-        by_arm: tables have a row for each arm of Inferences, which is printed again when it changes.
+        output: the output format.
+        by_arm: whether a table has a row for each arm of Inferences, printed again when the row changes.
 
     Raises:
         errors.NotFound: the object of this name does not exist at the start.
@@ -61,15 +61,15 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
         view = _Arms(kube, selection)
     else:
         view = _ServerRows(kube, selection, wide=output.name == "wide")
-    kind, where = selection.kind, scope(selection.kind, selection.where)
+    kind, namespace = selection.kind, scope(selection.kind, selection.namespace)
     labels, fields = selection.filter
     if selection.name:
-        await kube.get(kind, where, selection.name)  # raises NotFound
+        await kube.get(kind, namespace, selection.name)  # raises NotFound
     version = await view.print_list()
     while True:
         try:
             async for event in kube.watch(
-                kind, where, version, labels=labels, fields=fields, accept=view.accept
+                kind, namespace, version, labels=labels, fields=fields, accept=view.accept
             ):
                 version = event.object["metadata"]["resourceVersion"]
                 if event.type == "DELETED":
@@ -83,39 +83,39 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
 
 
 class _View(ABC):
-    """Prints objects in one form."""
+    """Prints objects in one output format."""
 
     accept = "application/json"
-    """The form in which the API sends the changes."""
+    """The Accept header of the watch."""
 
     def __init__(self, kube: "Kube", selection: Selection) -> None:
         self._kube, self._selection = kube, selection
-        self._namespaced = selection.kind.namespaced and selection.where is None
+        self._namespaced = selection.kind.namespaced and selection.namespace is None
         self._rows = RowPrinter()
 
     async def print_list(self) -> str:
-        """Print the objects; return the resourceVersion to watch from.
+        """Print the objects; return the resourceVersion of the list, to watch from.
 
-        That of an object may be too old to watch from: the API forgets changes.
+        The resourceVersion of an object may be too old to watch from: the API forgets changes.
         """
-        kind, where = self._selection.kind, scope(self._selection.kind, self._selection.where)
+        kind, namespace = self._selection.kind, scope(self._selection.kind, self._selection.namespace)
         labels, fields = self._selection.filter
-        listing = await self._kube.list(kind, where, labels=labels, fields=fields)
+        listing = await self._kube.list(kind, namespace, labels=labels, fields=fields)
         for item in listing.items:
             self.print_object(item)
         return listing.resource_version
 
     @abstractmethod
     def print_object(self, sent: Object) -> None:
-        """Print an object as the API sends it."""
+        """Print an object, or, for an `accept` of Tables, the Table that the API sends in its place."""
 
     def print_deleted(self, sent: Object) -> None:
-        """Print an object as it was before it was deleted: as kubectl, like one that exists."""
+        """Print the last state of a deleted object, by default like an existing object, as kubectl does."""
         self.print_object(sent)
 
 
 class _ServerRows(_View):
-    """The rows of the API server's table."""
+    """The rows of the API server's Tables."""
 
     accept = TABLE
 
@@ -126,7 +126,7 @@ class _ServerRows(_View):
 
     async def print_list(self) -> str:
         table = await server_table(
-            self._kube, self._selection.kind, None, self._selection.where, self._selection.filter
+            self._kube, self._selection.kind, None, self._selection.namespace, self._selection.filter
         )
         self.print_object(table)
         return str(table["metadata"]["resourceVersion"])
@@ -141,7 +141,7 @@ class _ServerRows(_View):
 
 
 class _Objects(_View):
-    """Documents, names, texts or columns of whole objects."""
+    """Objects in a format other than a table: JSON, YAML, names, jsonpath or custom columns."""
 
     def __init__(self, kube: "Kube", selection: Selection, output: Output) -> None:
         super().__init__(kube, selection)

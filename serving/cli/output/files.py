@@ -13,7 +13,7 @@ def form(out: Path) -> str:
     """Return `html`, `json` or `text`, by the suffix.
 
     Raises:
-        errors.UserError: the suffix is none of theirs.
+        errors.UserError: no format has the suffix.
     """
     file_form = _BY_SUFFIX.get(out.suffix.lower())
     if file_form is None:
@@ -22,7 +22,7 @@ def form(out: Path) -> str:
 
 
 def put(out: Path | None, text: str) -> None:
-    """Print the text, or write it to a file."""
+    """Write the text to the file `out`, or, without a file, to standard output."""
     if out is None:
         print(text, end="")
     else:
@@ -30,10 +30,10 @@ def put(out: Path | None, text: str) -> None:
 
 
 def write(out: Path, text: str) -> None:
-    """Write the whole file or nothing.
+    """Write the whole file or nothing, and print its name.
 
     Raises:
-        errors.UserError: it cannot be written.
+        errors.UserError: the file cannot be written.
     """
     try:
         atomic_file.replace(out, text.encode())

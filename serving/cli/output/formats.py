@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,11 +14,20 @@ from serving.resources.formats.jsonpath.syntax import Template
 
 _PLAIN = ("table", "wide", "json", "yaml", "name")
 _FORMS = (*_PLAIN, "jsonpath=TEMPLATE", "custom-columns=HEADER:PATH,...")
-_PARSERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "jsonpath": ("template", parser.template),
-    "custom-columns": ("columns", templates.columns),
+
+
+class _Argument(NamedTuple):
+    """The argument of a format: `-o FORMAT=ARGUMENT`."""
+
+    field: str
+    """The field of `Output` that keeps the parsed argument."""
+    parse: Callable[[str], Any]
+
+
+_ARGUMENTS: Mapping[str, _Argument] = {
+    "jsonpath": _Argument("template", parser.template),
+    "custom-columns": _Argument("columns", templates.columns),
 }
-"""The field of `Output` of each format with an argument, and what parses the argument."""
 
 OutputOption = Annotated[
     str,
@@ -44,7 +53,7 @@ class Output:
 
     @property
     def is_table(self) -> bool:
-        """Whether the command's own table is printed."""
+        """Whether the format is a table, with columns that the command or the API server chooses."""
         return self.name in ("table", "wide")
 
 
@@ -54,13 +63,13 @@ def parse(text: str) -> Output:
     Raises:
         typer.BadParameter: there is no such format, or its template is invalid.
     """
-    name, equals, argument = text.partition("=")
+    name, equals, argument_text = text.partition("=")
     if name in _PLAIN and not equals:
         return Output(name)
-    if name not in _PARSERS or not argument:
+    if name not in _ARGUMENTS or not argument_text:
         raise typer.BadParameter(f"-o {text}: must be one of {', '.join(_FORMS)}")
-    field, parsed = _PARSERS[name]
+    argument = _ARGUMENTS[name]
     try:
-        return Output(name, **{field: parsed(argument)})
+        return Output(name, **{argument.field: argument.parse(argument_text)})
     except ValueError as error:
         raise typer.BadParameter(f"-o {text}: {error}") from error

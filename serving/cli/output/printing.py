@@ -19,31 +19,37 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+"""The Accept header for tables of the API server."""
 
 
 class Selector(NamedTuple):
-    """The selectors of a kind's objects; an empty one selects all."""
+    """Selects objects of a kind by labels and fields; an empty selector selects all."""
 
     labels: str = ""
     fields: str = ""
 
 
-def scope(kind: Kind, where: str | None) -> str | None:
+def scope(kind: Kind, namespace: str | None) -> str | None:
     """Return the namespace to read a kind in; None for all, and for kinds without a namespace."""
-    return where if kind.namespaced else None
+    return namespace if kind.namespaced else None
 
 
 async def server_table(
-    kube: "Kube", kind: Kind, name: str | None, where: str | None, selector: Selector
+    kube: "Kube", kind: Kind, name: str | None, namespace: str | None, selector: Selector
 ) -> Object:
-    """Return the Table of a kind or of one object in the namespace `where`; None means all namespaces."""
-    path = kind.path(scope(kind, where), name)
+    """Return the API server's Table of one object, or without a name of the selected objects.
+
+    A namespace of None means all namespaces.
+    """
+    path = kind.path(scope(kind, namespace), name)
     query = {} if name else {"labelSelector": selector.labels, "fieldSelector": selector.fields}
     return await kube.request("GET", path, query=query, accept=TABLE)
 
 
 def print_objects(objects: list[Any], output: Output, *, single: bool) -> None:
-    """Print objects in a format other than a table; a single one not as a List.
+    """Print objects in a format other than a table.
+
+    With `single`, JSON, YAML and jsonpath get the only object itself, not a List of it.
 
     Raises:
         errors.UserError: a path of the format does not fit an object.
@@ -85,12 +91,12 @@ def _document(objects: list[Any], output: Output, *, single: bool) -> str:
     return text
 
 
-def print_rows(headers: list[str], rows: list[list[object]], where: str | None) -> None:
-    """Print a table, or a message where it has no rows; `where` is the namespace that was searched."""
+def print_rows(headers: list[str], rows: list[list[object]], namespace: str | None) -> None:
+    """Print a table, or, if it has no rows, a message with the namespace that was searched (None: all)."""
     if rows:
         print(tables.text(headers, rows), flush=True)
     else:
-        print(f"No resources found{f' in namespace {where}' if where else ''}.", file=sys.stderr)
+        print(f"No resources found{f' in namespace {namespace}' if namespace else ''}.", file=sys.stderr)
 
 
 class RowPrinter:
@@ -100,9 +106,10 @@ class RowPrinter:
         self._widths: list[int] = []
 
     def add(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Print rows; before the first ones also the headers, as they are."""
-        lines = [*([] if self._widths else [list(headers)]), *map(tables.cells, rows)]
-        new = tables.widths(lines) if lines else self._widths
-        self._widths = list(map(max, self._widths, new)) if self._widths else new
+        """Print rows; the first call prints the headers before them, and does not change their case."""
+        is_first = not self._widths
+        lines = [*([list(headers)] if is_first else []), *map(tables.cells, rows)]
+        new_widths = tables.widths(lines) if lines else self._widths
+        self._widths = new_widths if is_first else list(map(max, self._widths, new_widths))
         for line in lines:
             print(tables.line(line, self._widths), flush=True)

@@ -2,18 +2,25 @@
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.resources.traffic_split import DEFAULT_WEIGHT
 
 UNKNOWN = "N/A"
 
 
+class Table(NamedTuple):
+    """The headers and the rows of a table; each row has one cell per header."""
+
+    headers: list[str]
+    rows: list[list[object]]
+
+
 def text(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return the table; empty cells read N/A."""
     lines = [[header.upper() for header in headers], *map(cells, rows)]
-    columns = widths(lines)
-    return "\n".join(line(row, columns) for row in lines)
+    column_widths = widths(lines)
+    return "\n".join(line(row, column_widths) for row in lines)
 
 
 def cells(row: Sequence[object]) -> list[str]:
@@ -29,23 +36,27 @@ def printable(text: str) -> str:
 
 
 def _is_shown(char: str) -> bool:
-    return char.isprintable() or unicodedata.category(char) == "Zs"  # as a no-break space
+    return char.isprintable() or unicodedata.category(char) == "Zs"  # spaces, such as U+00A0
 
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column."""
+    """Return the width of each column in characters; at least one row."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
-def line(row: Sequence[str], columns: Sequence[int]) -> str:
+def line(row: Sequence[str], column_widths: Sequence[int]) -> str:
     """Return one line; a cell that is wider than its column moves the following cells."""
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, columns, strict=True)).rstrip()
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, column_widths, strict=True)).rstrip()
 
 
-def of_server(
-    table: Mapping[str, Any], *, wide: bool, namespaced: bool
-) -> tuple[list[str], list[list[object]]]:
-    """Return headers and rows of a meta.k8s.io Table; columns of a priority above 0 only where `wide`."""
+def of_server(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> Table:
+    """Return the content of a meta.k8s.io Table.
+
+    Args:
+        table: the API server's Table.
+        wide: whether columns of a priority above 0 are shown.
+        namespaced: whether the first column is the namespace.
+    """
     columns = table.get("columnDefinitions") or []
     shown = [index for index, column in enumerate(columns) if wide or not column.get("priority")]
     headers = [str(columns[index]["name"]) for index in shown]
@@ -54,13 +65,14 @@ def of_server(
         headers.insert(0, "Namespace")
         for row, source in zip(rows, table.get("rows") or [], strict=True):
             row.insert(0, ((source.get("object") or {}).get("metadata") or {}).get("namespace"))
-    return headers, rows
+    return Table(headers, rows)
 
 
-def overview(
-    inferences: Iterable[Mapping[str, Any]], *, namespaced: bool
-) -> tuple[list[str], list[list[object]]]:
-    """Return headers and one row per arm of every Inference: version, traffic, replicas and reason."""
+def overview(inferences: Iterable[Mapping[str, Any]], *, namespaced: bool) -> Table:
+    """Return one row per arm of every Inference: version, traffic, replicas and reason.
+
+    With `namespaced`, the first column is the namespace.
+    """
     headers = ["Name", "Ready", "Arm", "Version", "Weight", "Traffic", "Replicas", "Reason", "URL"]
     rows: list[list[object]] = []
     for item in inferences:
@@ -84,4 +96,4 @@ def overview(
                 status.get("url"),
             ]
             rows.append([item["metadata"].get("namespace"), *row] if namespaced else row)
-    return (["Namespace", *headers] if namespaced else headers), rows
+    return Table(["Namespace", *headers] if namespaced else headers, rows)

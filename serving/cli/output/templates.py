@@ -18,8 +18,10 @@ _BETWEEN_COLUMNS = re.compile(r",(?![^\[]*\])")
 """A comma outside of brackets, which unions and filters have."""
 _IN_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 """Characters that Go escapes in JSON."""
-_LARGEST_PLAIN = 1e21
-"""Go prints floats from here on with an exponent."""
+_LEAST_WITH_EXPONENT = 1e21
+"""Go prints floats of at least this size with an exponent."""
+_LEAST_PLAIN_POWER = -4
+"""Go prints floats of a size below 10 to this power with an exponent."""
 
 
 class Column(NamedTuple):
@@ -64,16 +66,17 @@ def text(template: Template, obj: Any) -> str:
     Raises:
         ValueError: a path does not fit the object.
     """
-    return "".join(" ".join(map(_value, values)) for values in evaluation.results(template, obj))
+    return "".join(" ".join(map(_in_template, values)) for values in evaluation.results(template, obj))
 
 
-def _value(value: Any) -> str:
+def _in_template(value: Any) -> str:
     return _json(value) if isinstance(value, dict | list) else _printed(value)
 
 
 def _json(value: Any) -> str:
-    text = orjson.dumps(_with_whole_numbers(value), option=orjson.OPT_SORT_KEYS).decode()
-    return "".join(_IN_HTML.get(character, character) for character in text)
+    """Return a value as Go's `json.Marshal` writes it."""
+    document = orjson.dumps(_with_whole_numbers(value), option=orjson.OPT_SORT_KEYS).decode()
+    return "".join(_IN_HTML.get(character, character) for character in document)
 
 
 def _with_whole_numbers(value: Any) -> Any:
@@ -90,6 +93,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def _printed(value: Any) -> str:
+    """Return a value as Go's `fmt.Print` writes it."""
     match value:
         case None:
             return "<nil>"
@@ -107,6 +111,6 @@ def _printed(value: Any) -> str:
 
 def _float(value: float) -> str:
     exact = Decimal(repr(value))
-    if abs(value) >= _LARGEST_PLAIN or exact.adjusted() < -4:
+    if abs(value) >= _LEAST_WITH_EXPONENT or exact.adjusted() < _LEAST_PLAIN_POWER:
         return re.sub(r"\.0(?=e|$)", "", f"{value!r}")
     return f"{exact:f}".removesuffix(".0")

@@ -68,11 +68,12 @@ async def _apply(
     inference = await kube.get(kinds.INFERENCE, namespace, str(tuning.spec.target.inference))
     tuned_target = rendering.tuned_target(tuning.spec.target, inference, known)
     version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
-    trial = await _trial(kube, namespace, tuning)
+    trial = await _measuring_trial(kube, namespace, tuning)
     if not force:
         change.check(tuning, tuned_target, version, trial)
 
     def operations(stored: Object) -> list[Object]:
+        # The Inference may have changed since it was read above.
         current = rendering.tuned_target(tuning.spec.target, stored, known)
         if not force:
             change.check(tuning, current, version, trial)
@@ -81,21 +82,25 @@ async def _apply(
     path = kinds.INFERENCE.path(namespace, inference["metadata"]["name"])
     query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
     await patched(kube, path, operations, TUNE_MANAGER, query)
-    _print_result(inference, tuning, tuned_target, version, " (dry run)" if dry_run else "")
+    _print_result(inference, tuning, tuned_target, version, dry_run=dry_run)
 
 
 def _print_result(
-    inference: Object, tuning: Tuning, tuned_target: TunedTarget, version: Object, suffix: str
+    inference: Object, tuning: Tuning, tuned_target: TunedTarget, version: Object, *, dry_run: bool
 ) -> None:
+    """Print the changes to standard output, and their savings to standard error.
+
+    `inference`, `tuned_target` and `version` are of before the change.
+    """
     name = full_name(kinds.INFERENCE, inference["metadata"]["name"])
     changes = change.diff(tuned_target.predictor, rendering.tuned(tuned_target, tuning.settings))
     if not changes:
         print(f"{name} unchanged: predictor {tuned_target.predictor.name} runs this spec already")
         return
     print(changes)
-    print(f"{name} predictor {tuned_target.predictor.name} configured{suffix}")
+    print(f"{name} predictor {tuned_target.predictor.name} configured{' (dry run)' if dry_run else ''}")
     print(change.describe_savings(tuning, tuned_target, version), file=sys.stderr)
-    if not suffix:
+    if not dry_run:
         print("It serves once it is proven; `slipway get` shows when.", file=sys.stderr)
 
 
@@ -108,7 +113,8 @@ async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: M
     print(change.describe_savings(tuning, tuned_target, version), file=sys.stderr)
 
 
-async def _trial(kube: "Kube", namespace: str, tuning: Tuning) -> Mapping[str, Any] | None:
+async def _measuring_trial(kube: "Kube", namespace: str, tuning: Tuning) -> Mapping[str, Any] | None:
+    """Return the trial that measured the recommended spec; None if it was deleted."""
     try:
         return await kube.get(kinds.TRIAL, namespace, str(tuning.recommendation.get("trial")))
     except errors.NotFound:

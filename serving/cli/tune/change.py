@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving import errors
 from serving.cli.output import tables
@@ -20,15 +20,18 @@ from tuner.specs.rendering import TunedTarget
 ABSENT = "-"
 ARM = "stable"
 """Name of the predictor in a new Inference."""
-_TUNED = ("resources", "batching", "template")
-"""Fields of a predictor that settings change."""
-_OF_THE_INSTALLATION = re.compile(rf"spec\.containers\[{revision.CONTAINER}\]\.image(PullPolicy)?")
-"""Paths of a Pod template that the settings `runtime_images` give."""
-_OF_THE_CLUSTER = re.compile(r"spec\.(initContainers|volumes)\[.*")
-"""Paths of a Pod template by which a cluster gives a Pod the files of its model; the ModelVersion is compared
-itself, and a predictor's own template has none of them."""
+_TUNED_FIELDS = ("resources", "batching", "template")
+"""Fields of a predictor that the settings of a spec change."""
+_RUNTIME_IMAGE_PATHS = re.compile(rf"spec\.containers\[{revision.CONTAINER}\]\.image(PullPolicy)?")
+"""Paths of a Pod template that the installation's settings `runtime_images` decide."""
+_MODEL_VOLUME_PATHS = re.compile(r"spec\.(initContainers|volumes)\[.*")
+"""Paths of a Pod template that bring the files of the model into the Pod, by an image volume or by a copy, as
+the cluster decides. A difference is no change of the predictor: a predictor's own template has no such
+fields, and `check` compares the ModelVersions."""
 _MAX_NAMES = 5
-"""Changed fields in an error message."""
+"""Most changed fields that an error message names."""
+_ITEM_KEYS = ("name", "mountPath", "containerPort")
+"""Fields that identify an item in a list of a Pod template: the first of them that the item has."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,14 @@ class Tuning:
     """The recommendation of an experiment."""
 
     name: str
+    """Name of the experiment."""
     spec: ProfilingExperimentSpec
     recommendation: Object
+    """`status.recommendation` of the experiment."""
     settings: tuple[Setting, ...]
+    """The settings of the recommended spec."""
     unsettled: Doubt | None
-    """Why it is not settled; None if it is."""
+    """Why the recommendation is not settled; None if it is settled."""
 
     @property
     def prices(self) -> Prices:
@@ -92,25 +98,25 @@ def check(
     if measured != current:
         raise _stale(f"predictor {predictor} serves {current} now, and {measured} was measured")
     template = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).template
-    if changed := _changes(trial["spec"]["template"], template, tuned_target):
+    if changed := _changed_paths(trial["spec"]["template"], template, tuned_target):
         fields = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
         raise _stale(f"predictor {predictor} has changed since {trial_name} measured it: {fields}")
 
 
-def _changes(measured: Object, current: Object, tuned_target: TunedTarget) -> list[str]:
-    """Return the paths that differ, but for those of the cluster, and for the image of a model server of
-    Slipway: it is the installation's, unless the target's own template has one.
+def _changed_paths(measured: Object, current: Object, tuned_target: TunedTarget) -> list[str]:
+    """Return the paths of two Pod templates that differ by a change of the predictor.
+
+    The cluster decides how the Pod gets the model. The installation decides the image of a runtime, unless
+    the predictor's own template has one.
     """
-    changed = [path for path in _differing(measured, current) if not _OF_THE_CLUSTER.fullmatch(path)]
+    changes = _differences(dict(_leaves(measured)), dict(_leaves(current)))
+    paths = [change.path for change in changes if not _MODEL_VOLUME_PATHS.fullmatch(change.path)]
     if not revision.is_runtime(tuned_target.framework, tuned_target.engine):
-        return changed
-    template = tuned_target.predictor.template
-    target = {path for path, _ in _leaves(template.model_dump(by_alias=True))} if template else set()
-    return [
-        path
-        for path in changed
-        if not _OF_THE_INSTALLATION.fullmatch(path) or path.removeprefix("spec.") in target
-    ]
+        return paths
+    own_template = tuned_target.predictor.template
+    own_leaves = _leaves(own_template.model_dump(by_alias=True)) if own_template else ()
+    own_paths = {f"spec.{path}" for path, _ in own_leaves}
+    return [path for path in paths if path in own_paths or not _RUNTIME_IMAGE_PATHS.fullmatch(path)]
 
 
 def _stale(reason: str) -> errors.UserError:
@@ -124,7 +130,7 @@ def operations(inference: Mapping[str, Any], tuned_target: TunedTarget, tuned: P
     before, after = _dumped(tuned_target.predictor), _dumped(tuned)
     changes = [
         {"op": "add", "path": f"{path}/{field}", "value": after.get(field, {})}
-        for field in _TUNED
+        for field in _TUNED_FIELDS
         if after.get(field) != before.get(field)
     ]
     name_test = {"op": "test", "path": f"{path}/name", "value": tuned_target.predictor.name}
@@ -133,19 +139,17 @@ def operations(inference: Mapping[str, Any], tuned_target: TunedTarget, tuned: P
 
 def diff(before: Predictor, after: Predictor) -> str:
     """Return a table of the changed fields; empty where none differs."""
-    old, new = dict(_leaves(_dumped(before))), dict(_leaves(_dumped(after)))
+    changes = _differences(dict(_leaves(_dumped(before))), dict(_leaves(_dumped(after))))
     rows = [
-        [path, old.get(path, ABSENT), new.get(path, ABSENT)]
-        for path in dict.fromkeys([*old, *new])
-        if old.get(path) != new.get(path)
+        [path, ABSENT if old is None else old, ABSENT if new is None else new] for path, old, new in changes
     ]
     return tables.text(["Field", "Now", "Tuned"], rows) if rows else ""
 
 
 def describe_savings(tuning: Tuning, tuned_target: TunedTarget, version: Object) -> str:
-    """Return a sentence with the cost of a tuned and of a current replica, and the measured objective.
+    """Return a sentence with the hourly cost of a tuned and of a current replica, and the measured objective.
 
-    Another line says if the recommendation is not settled.
+    If the recommendation is not settled, a second line has the reason.
     """
     recommendation = tuning.recommendation
     tuned_cost = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).cost_per_hour
@@ -166,8 +170,8 @@ def _cost(tuned: float, current: float | None, unlimited: Sequence[str] = ()) ->
     """Return the first half of the sentence: the cost of a tuned replica, and of a current one.
 
     Args:
-        tuned: an hour of a tuned replica; 0 without prices.
-        current: an hour of a current replica; None where none is deployed.
+        tuned: the cost of an hour of a tuned replica, in the currency of the prices; 0 without prices.
+        current: the cost of an hour of a current replica; None where none is deployed.
         unlimited: resources without a limit today, so that the current cost is unknown.
     """
     if not tuned:
@@ -197,25 +201,35 @@ def _dumped(predictor: Predictor) -> Object:
     return predictor.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
-def _differing(measured: Any, current: Any) -> list[str]:
-    """Return the paths of the scalars that differ."""
-    before, after = dict(_leaves(measured)), dict(_leaves(current))
-    return [path for path in dict.fromkeys([*before, *after]) if before.get(path) != after.get(path)]
+class _Difference(NamedTuple):
+    """A scalar that differs between two documents; None where a document lacks the path."""
+
+    path: str
+    before: str | None
+    after: str | None
 
 
-_KEYS = ("name", "mountPath", "containerPort")
-"""Keys of the items in lists of a Pod template."""
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[_Difference]:
+    """Return the differences of two documents, each given as the text of its scalars by path."""
+    paths = dict.fromkeys([*before, *after])  # in order, each path once
+    differences = [_Difference(path, before.get(path), after.get(path)) for path in paths]
+    return [difference for difference in differences if difference.before != difference.after]
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and text of each scalar; items of a list have their name in the path, if they have one."""
+    """Yield path and text of each scalar, such as `spec.containers[predictor].image`.
+
+    An item of a list of mappings has the value of an identifying field in its path, or else its index; its
+    fields of `_ITEM_KEYS` are left out. A list of scalars is one text.
+    """
     if isinstance(value, Mapping):
+        is_item = path.endswith("]")
         for key, child in value.items():
-            if not (key in _KEYS and path.endswith("]")):
+            if not (is_item and key in _ITEM_KEYS):
                 yield from _leaves(child, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         for index, item in enumerate(value):
-            label = next((item[key] for key in _KEYS if key in item), index)
+            label = next((item[key] for key in _ITEM_KEYS if key in item), index)
             yield from _leaves(item, f"{path}[{label}]")
     elif isinstance(value, list):
         yield path, " ".join(map(str, value))

@@ -11,7 +11,7 @@ from serving.cli.objects.apply import apply_documents
 from serving.cli.objects.manifests import Document
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.cli.tune import status
+from serving.cli.tune import status, summary
 from serving.pages import figures
 from serving.resources import kinds
 from serving.resources.tuning.experiment import ProfilingExperimentSpec
@@ -50,7 +50,7 @@ def start(files: list[str], target: Target, *, watch: bool) -> None:
 
 def announcement(document: Document, size: int | None) -> str:
     """Return the number of specs (unknown where `size` is None) and the budget of an experiment."""
-    budget = (document.body.get("spec") or {}).get("maxNumTrials") or 20
+    budget = (document.body.get("spec") or {}).get("maxNumTrials") or summary.DEFAULT_MAX_TRIALS
     specs = f"{figures.count(size, 'spec')}, " if size is not None else ""
     return f"{document.name}: {specs}at most {figures.count(budget, 'trial')}"
 

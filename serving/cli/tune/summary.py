@@ -6,11 +6,17 @@ from datetime import datetime
 from rich.filesize import decimal
 
 from serving.cli.output import tables
+from serving.cli.output.tables import Table
 from serving.objects import Object
 from serving.pages import figures
 from serving.resources import conditions
 from serving.resources.formats import ages
-from serving.resources.tuning.experiment import Constraint, Objective, Setting
+from serving.resources.tuning.experiment import (
+    Constraint,
+    Objective,
+    ProfilingExperimentSpec,
+    Setting,
+)
 from serving.resources.tuning.trial import FINISHED, Estimate
 from tuner import notation, settled
 from tuner.constraints import bound_of
@@ -18,6 +24,8 @@ from tuner.report.text import measure, phrases
 from tuner.report.text.measure import ObjectiveMeasure
 from tuner.settled import Doubt
 
+DEFAULT_MAX_TRIALS: int = ProfilingExperimentSpec.model_fields["max_num_trials"].default
+"""The most trials of an experiment that does not set `maxNumTrials`."""
 _RESULT_COLUMNS = ("Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes")
 
 
@@ -33,10 +41,8 @@ def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def progress(
-    experiment: Object, trials: Sequence[Object], now: datetime
-) -> tuple[list[str], list[list[object]]]:
-    """Return headers and the row of an experiment: phase, spent budget and goal."""
+def progress(experiment: Object, trials: Sequence[Object], now: datetime) -> Table:
+    """Return the table with the row of an experiment: phase, spent budget and goal."""
     spec, status = experiment["spec"], experiment.get("status") or {}
     done = sum(is_over(trial) for trial in trials)
     seconds = elapsed(experiment, now)
@@ -49,43 +55,45 @@ def progress(
         experiment["metadata"]["name"],
         phase(experiment),
         status.get("specs"),
-        f"{done} of {spec.get('maxNumTrials', 20)}",
+        f"{done} of {spec.get('maxNumTrials', DEFAULT_MAX_TRIALS)}",
         time,
         cost,
         f"{regret:.1%}" if done and regret < 1 else None,
         goal(spec),
     ]
-    return ["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row]
+    return Table(["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row])
 
 
 def best(experiment: Object) -> str:
-    """Return a table of the recommended spec, or of the best so far, and of the best other one of its price.
+    """Return a table of the recommended spec, or without a recommendation of the best spec so far.
 
-    Under it stands the rule that decided between them. Empty without any.
+    A second row is the alternative: the spec with the best objective among the others of the same price. The
+    line below the table is the rule that decided between the two. Empty without a measured spec.
     """
     status = experiment.get("status") or {}
-    spec = status.get("recommendation") or status.get("best")
-    if not spec:
+    best_spec = status.get("recommendation") or status.get("best")
+    if not best_spec:
         return ""
+    alternative = best_spec.get("alternative")
+    shown_specs = [best_spec, alternative] if alternative else [best_spec]
     title = "Recommended" if status.get("recommendation") else "Best so far"
     headers = [title if why_unsettled(experiment) is None else "Not settled"]
-    headers += [setting["name"] for setting in spec.get("settings") or []]
+    headers += [setting["name"] for setting in best_spec.get("settings") or []]
     headers += ["Cost/h", "Today", measured(experiment["spec"]).label]
-    current_cost, other = spec.get("currentCostPerHour"), spec.get("alternative")
-    costs = [f"{spec.get('costPerHour', 0):.4g}", f"{current_cost:.4g}" if current_cost else None]
-    rows = [_best_row(experiment, spec, costs)]
-    if other:
-        rows.append(_best_row(experiment, other, costs))
+    current_cost = best_spec.get("currentCostPerHour")
+    costs = [f"{best_spec.get('costPerHour', 0):.4g}", f"{current_cost:.4g}" if current_cost else None]
+    rows = [_best_row(experiment, spec, costs) for spec in shown_specs]
     is_constrained = bool(experiment["spec"].get("constraints"))
-    if is_constrained and spec.get("probability") is not None:
+    if is_constrained and best_spec.get("probability") is not None:
         headers.append("Meets next time")
-        for row, shown in zip(rows, (spec, other), strict=False):
-            row.append(_plain(phrases.chance(shown["probability"])))
-    rule = f"\n{phrases.rule(other['rule'], constrained=is_constrained)}" if other else ""
+        for row, spec in zip(rows, shown_specs, strict=True):
+            row.append(_plain(phrases.chance(spec["probability"])))
+    rule = f"\n{phrases.rule(alternative['rule'], constrained=is_constrained)}" if alternative else ""
     return tables.text(headers, rows) + rule
 
 
 def _best_row(experiment: Object, spec: Object, costs: Sequence[str | None]) -> list[object]:
+    """Return the row of a spec of `best`; `costs` are the hourly costs of the spec and of today's spec."""
     values = [setting["value"] for setting in spec.get("settings") or []]
     return [spec.get("trial"), *values, *costs, objective(experiment["spec"], spec)]
 
@@ -163,7 +171,7 @@ def trials_table(trials: Iterable[Object]) -> str:
 
 
 def learned(experiment: Object) -> str:
-    """Return the weights of earlier experiments in the warm start; empty without any."""
+    """Return the weights of the earlier experiments that the search learns from; empty without any."""
     earlier_experiments = (experiment.get("status") or {}).get("learned") or []
     parts = [
         f"{earlier['experiment']} {earlier['weight']:.0%}"
@@ -194,7 +202,7 @@ def has_ended(experiment: Object) -> bool:
 
 
 def goal(spec: Object) -> str:
-    """Return the objective and its constraints: `least p50 latency, error rate <= 1 %`."""
+    """Return objective and constraints of an experiment's spec: `least p50 latency, error rate <= 1 %`."""
     constraints = [Constraint.model_validate(constraint) for constraint in spec.get("constraints") or []]
     bounds = [_plain(notation.constraint(constraint, bound_of(constraint))) for constraint in constraints]
     objective = measured(spec)
@@ -202,13 +210,16 @@ def goal(spec: Object) -> str:
 
 
 def measured(spec: Object) -> ObjectiveMeasure:
-    """Return label and unit of the objective, as in the report."""
+    """Return label and unit of the objective of an experiment's spec, as in the report."""
     return measure.of_objective(Objective.model_validate(spec.get("objective") or {}))
 
 
-def objective(spec: Object, recommendation: Object) -> str | None:
-    """Return the objective of a spec with its 95 % interval; None without one."""
-    value, low, high = (recommendation.get(key, 0) for key in ("objective", "low", "high"))
+def objective(spec: Object, measured_spec: Object) -> str | None:
+    """Return the objective of a measured spec with its 95 % interval; None without one.
+
+    `spec` is that of the experiment; `measured_spec` is a recommendation, an alternative or the best spec.
+    """
+    value, low, high = (measured_spec.get(key, 0) for key in ("objective", "low", "high"))
     estimate = measured(spec).estimate(Estimate(value=value, low=low, high=high))
     return interval(estimate, measured(spec).write) if estimate else None
 

@@ -1,7 +1,7 @@
-"""The queues of slow work on ModelVersions, by whose network it waits for.
+"""The queues of slow work on ModelVersions, by the transfers that the work needs.
 
-A version waits in its queue until it has a worker, so a slow registry delays only its own queue: work on this
-machine alone never waits for a transfer, and a push never for an image from elsewhere.
+A version waits in its queue until a worker is free. A slow transfer delays only its own queue: work on this
+machine alone never waits for a transfer, and a push never waits for the fetch of a source.
 """
 
 import asyncio
@@ -17,6 +17,10 @@ from serving.resources import names
 from serving.settings import ControllerSettings
 
 LOCAL, PUSHED, FETCHED = "local", "pushed", "fetched"
+"""Names of the queues: of work without a transfer, with transfers to and from the registry of the Model or
+the image, and with a fetch of the source."""
+_LOCAL_IMAGE = f"{names.LOCAL_REGISTRY}/"
+"""Begins references of images that only the store of this machine has."""
 
 
 class BuildQueues:
@@ -35,10 +39,10 @@ class BuildQueues:
         self._queue_of = queue_of
         self._active: set[Key] = set()
         slow = replace(settings, workers=settings.transfers)
-        workers = {LOCAL: settings, PUSHED: slow, FETCHED: slow}
+        settings_of = {LOCAL: settings, PUSHED: slow, FETCHED: slow}
         self._queues = {
-            name: Reconciler(f"modelversion-{name}", partial(self._work, name), own)
-            for name, own in workers.items()
+            name: Reconciler(f"modelversion-{name}", partial(self._work, name), queue_settings)
+            for name, queue_settings in settings_of.items()
         }
 
     def add(self, key: Key) -> None:
@@ -55,9 +59,9 @@ class BuildQueues:
         if queue != self._queue_of(key):
             self.add(key)
             return None
-        if (
-            key in self._active
-        ):  # by a worker of the queue that it has left; the controller adds it again then
+        # A worker of the key's former queue still works on it. At the end of that work the controller decides
+        # on the version again, and adds the key if work remains.
+        if key in self._active:
             return None
         self._active.add(key)
         try:
@@ -67,10 +71,11 @@ class BuildQueues:
 
 
 def queue_of(version: Object, model: Object | None) -> str:
-    """Return the queue of a version: whether it is fetched, or pushed, or needs no network."""
+    """Return the queue of a version by its source, and by the registry of its image or its Model."""
     source = version["spec"]["source"]
     if "image" in source or not source.get("uri", FILE).startswith(FILE):
         return FETCHED
-    image = (version.get("status") or {}).get("image") or f"{names.LOCAL_REGISTRY}/"
+    image = (version.get("status") or {}).get("image", "")
+    is_in_registry = bool(image) and not image.startswith(_LOCAL_IMAGE)
     has_registry = bool(((model or {}).get("spec") or {}).get("registry"))
-    return PUSHED if has_registry or not image.startswith(f"{names.LOCAL_REGISTRY}/") else LOCAL
+    return PUSHED if has_registry or is_in_registry else LOCAL

@@ -32,14 +32,15 @@ class CaptureJobs:
         return capture.is_by_pod(self._setting, versions)
 
     async def next_step(self, version: Object, job: TrainingJob, model: Object) -> CaptureStep:
-        """Return the next step for a version of a job that has succeeded."""
-        own = self._of(version)
-        pods = await job_pods.of(self._kube, own) if own is not None else []
-        observed = ObservedCapture(job, await job_pods.with_output(self._kube, job), own, pods)
+        """Return the next step for the `version` of a training job that has succeeded."""
+        existing = self._capture_job(version)
+        existing_pods = await job_pods.of(self._kube, existing) if existing is not None else []
+        pods = await job_pods.with_output(self._kube, job)
+        observed = ObservedCapture(job, pods, existing, existing_pods)
         return capture.next_step(version, model, observed, self._images)
 
     async def create(self, job: Object) -> str:
-        """Create a capture Job; return why the API refuses it, if it does."""
+        """Create a capture Job; return the API's message if the API refuses the Job, else an empty string."""
         try:
             await self._kube.create(kinds.JOB, job)
         except errors.AlreadyExists:
@@ -49,15 +50,18 @@ class CaptureJobs:
         return ""
 
     async def discard(self, version: Object, *, keep_ended: bool = False) -> None:
-        """Delete the capture Job of a version, if there is one; with `keep_ended` only while it runs."""
-        job = self._of(version)
+        """Delete the capture Job of a version, if there is one; with `keep_ended` only while the Job runs.
+
+        A Job of another owner that has the capture Job's name is kept.
+        """
+        job = self._capture_job(version)
         if job is None or is_deleting(job) or (keep_ended and _has_ended(job)):
             return
         meta = job["metadata"]
-        if any(o["uid"] == version["metadata"]["uid"] for o in meta.get("ownerReferences") or []):
+        if any(owner["uid"] == version["metadata"]["uid"] for owner in meta.get("ownerReferences") or []):
             await self._kube.delete(kinds.JOB, meta["namespace"], meta["name"], uid=meta["uid"])
 
-    def _of(self, version: Object) -> Object | None:
+    def _capture_job(self, version: Object) -> Object | None:
         return self._jobs.get(version["metadata"]["namespace"], capture_job.name(version))
 
 

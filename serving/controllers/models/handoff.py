@@ -10,7 +10,9 @@ from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
 _VERSION = "version"
+"""Index of the jobs by the `NAMESPACE/NAME` of their ModelVersions, which need not exist yet."""
 _OWNER = "owner"
+"""Index of the jobs by the uid of the object that controls them."""
 _TERMINATING = "NamespaceTerminating"
 """Cause of a refusal to create an object in a namespace that is being deleted."""
 
@@ -36,7 +38,7 @@ class HandoffController:
         await self._loop.run(self._versions, *self._jobs.always_served)
 
     async def reconcile(self, key: JobKey) -> Result | None:
-        """Do the next write for one job; the watch then wakes this again."""
+        """Do the next write for one job; the watch event of that write causes the next reconcile."""
         training_job = self._jobs.find(key)
         if not isinstance(training_job, TrainingJob):
             return None
@@ -61,7 +63,7 @@ class HandoffController:
         return None
 
     async def _write(self, key: JobKey, job: Object, metadata: Object) -> None:
-        """Compare and swap: others may have changed the finalizers.
+        """Patch metadata of the job if the job is unchanged: other writers may have changed the finalizers.
 
         Raises:
             errors.Temporary: the rules of the kind, or a webhook, refuse the job as it is.
@@ -82,6 +84,11 @@ class HandoffController:
         await self._write(key, job, meta)
 
     async def _create(self, key: JobKey, job: Object, version: Object) -> None:
+        """Create the ModelVersion.
+
+        If the API refuses the version, the job keeps the finalizer, unless the job is being deleted: an edit
+        of the job's annotations may still correct the version.
+        """
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)
         except errors.AlreadyExists:
@@ -89,7 +96,7 @@ class HandoffController:
         except errors.Forbidden as error:
             if all(cause.reason != _TERMINATING for cause in error.causes):
                 raise
-            await self._release(key, job)  # which the end of the namespace waits for
+            await self._release(key, job)  # the deletion of the namespace waits for the job
             return
         except errors.Invalid as error:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
@@ -104,16 +111,16 @@ class HandoffController:
             self._wake_parts(after or before or {})
 
     def _wake_parts(self, job: Object) -> None:
-        """Reconcile the jobs below this one, as it begins or ceases to act for them."""
-        generation = [job]
+        """Reconcile the jobs below `job`: a job below one that makes a version makes no version itself."""
+        owners = [job]
         for _ in range(planner.MOST_OWNERS):
             parts = [
-                part for owner in generation for part in self._jobs.by_index(_OWNER, owner["metadata"]["uid"])
+                part for owner in owners for part in self._jobs.by_index(_OWNER, owner["metadata"]["uid"])
             ]
             for part in parts:
                 self._loop.add(part)
             jobs = map(self._jobs.find, parts)
-            generation = [part.object for part in jobs if isinstance(part, TrainingJob)]
+            owners = [part.object for part in jobs if isinstance(part, TrainingJob)]
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for key in self._jobs.by_index(_VERSION, str(Key.of(after or before or {}))):
@@ -127,6 +134,6 @@ def _version_of(job: Object) -> list[str]:
 
 
 def _owner_of(job: Object) -> list[str]:
-    """Return the uid of a job's controller."""
+    """Return the uid of the object that controls a job, at most one."""
     owners = job["metadata"].get("ownerReferences") or []
     return [owner["uid"] for owner in owners if owner.get("controller")]

@@ -44,12 +44,18 @@ def pin_owner(version: Mapping[str, Any]) -> str:
 
 
 class _Source(NamedTuple):
-    """The directory of the files, and the limits of `build_image`."""
+    """The directory to build an image of, with the arguments of `build_image` that restrict its reading.
+
+    Users choose the path, and the controllers may read more than these users.
+    """
 
     path: Path
     within: Path | None = None
+    """No component of `path` below this directory may be a link; None checks the last component only."""
     reader: int | None = None
+    """Id of the user who must be able to read all files; None for no user."""
     apart: Path | None = None
+    """A directory that `path` must not overlap, in either direction: the data directory; None for none."""
 
 
 class ImageBuilder:
@@ -78,11 +84,13 @@ class ImageBuilder:
 
         Args:
             version: the ModelVersion.
-            job: its source, if that is a Job.
-            model: its Model, which has the policy.
-            trusted: public keys of other policies by fingerprint, whose signatures the status names too.
+            job: the version's source, if that is a training job.
+            model: the version's Model, whose spec has the registry and the keys.
+            trusted: public keys of the model policies by fingerprint; the status names those that have signed
+                the image.
             report: takes messages about progress.
-            captured: the image of the Job's output by digest, if a Pod has pushed it to the Model's registry.
+            captured: reference of the image of the job's output, with its digest, if a Pod has pushed the
+                image to the Model's registry; else empty.
 
         Raises:
             errors.Permanent, errors.Temporary: with a reason for the status.
@@ -126,8 +134,8 @@ class ImageBuilder:
     ) -> Object:
         """Return the part of the status that an examination of a built image adds, from `planner.examined`.
 
-        The files never change: they are examined once. An image that the store lacks is fetched for it, and
-        is pinned.
+        Files are searched for code only once, as they never change; signatures are searched each time. The
+        search for code pins the image, and first fetches an image that the store lacks.
 
         Raises:
             errors.Permanent, errors.Temporary: as `build` and `restore`.
@@ -154,13 +162,14 @@ class ImageBuilder:
         paths: Iterable[str],
         trusted: Mapping[str, PublicKey],
     ) -> Object:
+        """Find the files with code and the signers of a stored image; `paths` are those of its files."""
         tree = self.store.tree(image.rpartition("@")[2]) / layers.ROOT
         code = await asyncio.to_thread(model_tree.with_code, tree, paths)
         signers = await self._images.signers(version["metadata"]["namespace"], policy, image, trusted)
         return planner.examined({path: detected.name for path, detected in code.items()}, signers)
 
     async def restore(self, version: Object, model: Object | None) -> None:
-        """Fetch the image of a ready version again, from the registry that it was pushed to or pulled from.
+        """Fetch the image of a built version again, from the registry that it was pushed to or pulled from.
 
         Raises:
             errors.Permanent, errors.Temporary: as `build`; `ImageLost`, it was only in this machine's store.
@@ -175,7 +184,7 @@ class ImageBuilder:
         await self._pin(version, digest)
 
     def stop(self, version: Object) -> None:
-        """End transfers for a version that is being deleted; a capture in progress continues."""
+        """End transfers for a version that is being deleted; a build from files in progress continues."""
         uid = version["metadata"]["uid"]
         self._stopped.add(uid)
         if uid in self._transferring:
@@ -188,7 +197,7 @@ class ImageBuilder:
         task: asyncio.Task[T] = asyncio.create_task(transfer())
         self._transferring[uid] = task
         try:
-            await asyncio.wait({task})
+            await asyncio.wait({task})  # returns without an exception when `stop` cancels the task
             self._raise_if_stopped(uid)
             return task.result()
         finally:
@@ -208,7 +217,7 @@ class ImageBuilder:
         shutil.rmtree(self._download_dir(version), ignore_errors=True)
 
     async def _fetch(self, version: Object, uri: str, report: ReportProgress) -> Path:
-        """Download from a storage. Its threads cannot be cancelled, so the progress callback stops them."""
+        """Download from a storage. Threads cannot be cancelled: the progress callback ends the download."""
         uid = version["metadata"]["uid"]
 
         def report_or_stop(message: str) -> None:
@@ -225,35 +234,38 @@ class ImageBuilder:
         source = await self._source(version, job, report)
         report("the image is being built")
         async with self._builds:
-            built = await asyncio.to_thread(self._capture, version, job, source, policy)
+            built = await asyncio.to_thread(self._build_from, source, version, job, policy)
             await self._pin(version, built.digest)
         await asyncio.to_thread(self._discard_download, version)
         return built
 
     async def _pin(self, version: Object, digest: str) -> None:
-        """Pin the image; if an eviction was faster, the whole build is repeated."""
+        """Pin the image. If the image has been evicted meanwhile, a Temporary error repeats the build."""
         try:
             await asyncio.to_thread(self.store.pin, digest, pin_owner(version))
         except errors.Permanent as error:
             raise errors.Temporary(error.reason, str(error)) from error
 
     async def _source(self, version: Object, job: TrainingJob | None, report: ReportProgress) -> _Source:
+        """Return the directory of the version's files, after a download if the source is a storage."""
         if job is not None:
             output = await self._job_output(job)
-            own = output.volume.is_relative_to(self._data.pods / output.pod_uid)
+            # An emptyDir of the Pod lies in the data directory; a hostPath must not expose that directory.
+            is_of_pod = output.volume.is_relative_to(self._data.pods / output.pod_uid)
             reader = await asyncio.to_thread(self._user_of, output.pod_uid)
-            return _Source(output.path, output.volume, reader, None if own else self._data.root)
+            return _Source(output.path, output.volume, reader, None if is_of_pod else self._data.root)
         source = version["spec"]["source"]
         if "uri" in source and not source["uri"].startswith(FILE):
             return _Source(await self._fetch(version, source["uri"], report))
         path = Path(source.get("path") or source["uri"].removeprefix(FILE))
         meta = version["metadata"]
+        # The copy that `slipway model import` made for this version lies in the data directory.
         copy = self._data.imports / meta["namespace"] / meta["name"]
-        own = await asyncio.to_thread(lambda: path.resolve() == copy.resolve())
-        return _Source(path, apart=None if own else self._data.root)
+        is_copy = await asyncio.to_thread(lambda: path.resolve() == copy.resolve())
+        return _Source(path, apart=None if is_copy else self._data.root)
 
     def _user_of(self, pod_uid: str) -> int | None:
-        """Return the user of a Pod whose files root reads; None as an ordinary user, who reads their own."""
+        """Return the id of the Pod's user, whose files this process reads as root; None if it is not root."""
         if os.geteuid() != 0:
             return None
         try:
@@ -265,7 +277,9 @@ class ImageBuilder:
     async def _job_output(self, job: TrainingJob) -> OutputDirectory:
         return locate(job.object, await job_pods.with_output(self._kube, job), self._data)
 
-    def _capture(self, version: Object, job: TrainingJob | None, source: _Source, policy: ModelSpec) -> Built:
+    def _build_from(
+        self, source: _Source, version: Object, job: TrainingJob | None, policy: ModelSpec
+    ) -> Built:
         return build_image(
             source.path,
             self.store,
@@ -286,14 +300,16 @@ class ImageBuilder:
         trusted: Mapping[str, PublicKey],
         report: ReportProgress,
     ) -> Object:
+        """Pull the image that the spec names by a tag or a digest."""
         report(f"pulling {image}")
         pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
-        stored = f"{_without_tag(image.partition('@')[0])}@{digest}"
         name, at, _ = image.partition("@")
+        by_digest = f"{_without_tag(name)}@{digest}"
+        # The lineage keeps the tag that the user named, with the digest that the tag had at this time.
         origin = planner.lineage(version, None) | {"image": image if at else f"{name}@{digest}"}
-        return await self._describe_pulled(version, policy, stored, origin, trusted)
+        return await self._describe_pulled(version, policy, by_digest, origin, trusted)
 
     async def _import_captured(
         self,
@@ -322,7 +338,7 @@ class ImageBuilder:
         origin: Mapping[str, str],
         trusted: Mapping[str, PublicKey],
     ) -> Object:
-        """Verify an image that was pulled to the store, and describe it by its files."""
+        """Verify a pulled image (`NAME@DIGEST`) in the store, and return the status that describes it."""
         digest = image.rpartition("@")[2]
         files = await asyncio.to_thread(self.store.verify, digest)
         examined = await self._examined(version, policy, image, [file.path for file in files], trusted)
@@ -340,6 +356,7 @@ class ImageBuilder:
         )
 
     def _output_manifest(self, digest: str, files: Sequence[oci.File]) -> output_manifest.OutputManifest:
+        """Return what the image's `slipway.json` declares; nothing if the image has no such file."""
         if all(file.path != names.MANIFEST_FILE for file in files):
             return output_manifest.OutputManifest()
         path = self.store.tree(digest) / layers.ROOT / names.MANIFEST_FILE

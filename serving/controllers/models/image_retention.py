@@ -1,8 +1,8 @@
 """Keeps model images in the store while they are in use, and removes unused ones.
 
-The pin of a version begins with its build. Where Pods mount the images of this store, that of a ready version
-stays while anything refers to the version; on a cluster it ends with the build. Without the pin the image may
-be evicted, if it can be fetched again.
+A version pins its image from its build on. Where Pods mount the images of this store, the pin of a ready
+version ends when no object refers to the version; on a cluster the pin ends after the build. An image without
+a pin may be evicted if it can be fetched again.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ImageRetention:
         versions.index(_DIGEST, _digests)
 
     async def update_pin(self, version: Object) -> bool:
-        """Pin or unpin the image of a ready version; False if it is in use and has to be fetched first.
+        """Pin or unpin the image of a ready version; False if Pods need an image that the store lacks.
 
         Raises:
             errors.ApiError, errors.Unavailable: the nodes have not been read yet.
@@ -72,11 +72,13 @@ class ImageRetention:
             await asyncio.to_thread(page_cache.warm, self._store.tree(digest), self._warm_share)
 
     async def _is_shared(self) -> bool:
+        """Whether Pods mount the images of this store."""
         return retention.is_store_shared(await self._cluster.read())
 
     async def _unpin(self, version: Object) -> None:
-        """Remove the pin of a version that has its image; evict what it has kept beyond the limit."""
-        # Versions with the same digest see this one only once the watch has shown its digest.
+        """Remove the version's pin; then evict images if the store is beyond its limit."""
+        # Until the cache has the version's digest, the deletion of another version with the same digest does
+        # not count this version as a sharer (`_sharing`): only the pin keeps the image.
         watched = self._versions.get(*Key.of(version))
         if watched is None or is_deleting(watched) or not _digest(watched):
             return
@@ -86,6 +88,7 @@ class ImageRetention:
             await self.evict()
 
     def _pin(self, digest: str, owner: str) -> bool:
+        """Pin an image; False if the store lacks the image."""
         try:
             self._store.pin(digest, owner)
         except errors.Permanent as error:
@@ -95,7 +98,7 @@ class ImageRetention:
         return True
 
     async def release(self, version: Object) -> Result | None:
-        """Release a version that is being deleted, and its image; or report who uses it.
+        """Release a version that is being deleted, and its image; or report their users.
 
         The finalizer is removed last: if the process is killed before, all steps are repeated.
         """
@@ -117,7 +120,7 @@ class ImageRetention:
         return None
 
     async def discard_attempts(self, version: Object) -> None:
-        """Discard downloads and images of attempts that the status does not mention."""
+        """Discard the version's downloads, and images of its builds other than the image in its status."""
         await asyncio.to_thread(self._builder.forget, version)
         for digest in await asyncio.to_thread(self._pinned, pin_owner(version)):
             if digest != _digest(version):
@@ -137,7 +140,7 @@ class ImageRetention:
         return await asyncio.to_thread(self._store.evict, self._max_bytes)
 
     def _sharing(self, version: Object, digest: str) -> list[str]:
-        """Return other versions of this digest that will stay: used, or not being deleted."""
+        """Return the other versions with this digest that need the image: in use, or not being deleted."""
         return [
             str(Key.of(sibling))
             for sibling in self._versions.by_index(_DIGEST, digest)
@@ -151,7 +154,7 @@ class ImageRetention:
             await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
 
     async def _remove_finalizer(self, version: Object) -> None:
-        """Compare and swap: others may have changed the finalizers."""
+        """Patch the finalizers if the version is unchanged: other writers may have changed the finalizers."""
         meta = version["metadata"]
         finalizers = meta.get("finalizers") or []
         remaining = [name for name in finalizers if name != names.MODEL_IMAGE_FINALIZER]

@@ -25,8 +25,8 @@ DOCKER_CONFIG_KEY = ".dockerconfigjson"
 SIGNING_KEY = "cosign.key"
 """Key in a signing Secret, named as by cosign; the private key is not in cosign's own encryption."""
 SIGNING_PASSWORD = "cosign.password"  # noqa: S105 a key in a Secret, not a password
-_MOUNTED_FROM = 3
-"""Repositories to mount blobs from: each costs a request for every blob that the target lacks."""
+_MOST_MOUNT_SOURCES = 3
+"""Most repositories to mount blobs from: each costs a request for every blob that the target lacks."""
 
 
 class ImageTransfer:
@@ -76,7 +76,7 @@ class ImageTransfer:
                 and layers & self._layers(stored)
             ):
                 repositories.add(reference.repository)
-        return sorted(repositories)[:_MOUNTED_FROM]
+        return sorted(repositories)[:_MOST_MOUNT_SOURCES]
 
     def _layers(self, digest: str) -> frozenset[str]:
         """Return the digests of an image's layers; none if it has just been evicted."""

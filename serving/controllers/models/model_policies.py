@@ -30,25 +30,31 @@ class ModelPolicies:
     def cached(self, namespace: str) -> tuple[ModelPolicy, ...] | None:
         """Return the policies of a namespace from the cache; None if the cache lacks the namespace."""
         stored = self._namespaces.get("", namespace)
-        return None if stored is None else self._with(stored)
+        return None if stored is None else self._of_both(stored)
 
     async def current(self, namespace: str) -> tuple[ModelPolicy, ...]:
         """Return the policies of a namespace as the API has them now."""
         try:
-            return self._with(await self._kube.get(kinds.NAMESPACE, None, namespace))
+            return self._of_both(await self._kube.get(kinds.NAMESPACE, None, namespace))
         except errors.NotFound:  # its objects are being deleted with it
             return (self._installation,)
 
     def keys(self, policies: Iterable[ModelPolicy]) -> Mapping[str, PublicKey]:
         """Return the public keys of policies by fingerprint."""
-        return {name: self._keys[name] for policy in policies for name in policy.keys}
+        return {
+            fingerprint: self._keys[fingerprint]
+            for model_policy in policies
+            for fingerprint in model_policy.keys
+        }
 
-    def _with(self, namespace: Object) -> tuple[ModelPolicy, ...]:
+    def _of_both(self, namespace: Object) -> tuple[ModelPolicy, ...]:
+        """Return the policy of the installation, then the one of the namespace."""
         return self._installation, self._of_namespace(namespace)
 
     def _of_settings(self, settings: ModelPolicySettings) -> ModelPolicy:
         switches = {policy.NO_CODE: settings.no_code, policy.SIGNED: settings.signed}
-        place, rules = "the settings models.policy", frozenset(rule for rule, on in switches.items() if on)
+        rules = frozenset(rule for rule, is_on in switches.items() if is_on)
+        place = "the settings models.policy"
         try:
             paths = [Path(path.strip()) for path in settings.keys.split(",") if path.strip()]
             return ModelPolicy(place, rules, self._read("\n".join(path.read_text() for path in paths)))
@@ -67,7 +73,7 @@ class ModelPolicies:
             return ModelPolicy(place, rules, problem=f"{names.MODEL_POLICY_KEYS_ANNOTATION}: {error}")
 
     def _read(self, text: str) -> frozenset[str]:
-        """Return the fingerprints of PEM public keys, one after another.
+        """Remember the concatenated PEM public keys in `text`, and return their fingerprints.
 
         Raises:
             errors.Permanent: `InvalidKey`.

@@ -1,6 +1,6 @@
 """Downloads a directory or one file from any storage that fsspec supports.
 
-Files that a killed or failed attempt has downloaded are reused. This module does not know images.
+Files that a killed or failed attempt has downloaded are reused.
 """
 
 import hashlib
@@ -22,11 +22,13 @@ from serving.images.store import disk
 
 _PARALLEL = 4
 """Concurrent downloads: one stream from an object store seldom fills the link."""
-_FETCHED = "fetched.json"
+_TOKENS = "fetched.json"
+"""File with the token of each file of the latest listing, by path."""
 _FILES = "files"
+"""Directory of the downloaded files."""
 
 Listing = Mapping[str, Mapping[str, Any]]
-"""The storage's information about each file, by path below the source."""
+"""fsspec's information about each file (`name`, `size`, ...), by path below the source."""
 
 
 class Progress(Callback):  # type: ignore[misc] # fsspec has no types
@@ -92,17 +94,20 @@ def _storage_errors(uri: str) -> Iterator[None]:
     except PermissionError as error:
         raise errors.Temporary("SourceForbidden", f"{uri}: {error}") from error
     except Exception as error:  # drivers pass their clients' errors on: botocore's, google's, azure's
+        # fsspec has no type for this error; its message is `Protocol not known: SCHEME`.
         if isinstance(error, ValueError) and "rotocol not known" in str(error):
             raise errors.Permanent("UnknownStorage", f"{uri}: fsspec does not support {scheme}://") from error
         raise errors.Temporary("SourceUnavailable", f"{uri}: {type(error).__name__}: {error}") from error
 
 
 def _list(system: Any, uri: str, root: str) -> Listing:
+    """Return the files below `root`, which is the path of `uri` in the storage; `root` may be one file."""
     system.invalidate_cache()
     top = root.rstrip("/")
     listing: dict[str, Mapping[str, Any]] = {}
     for path, info in system.find(root, detail=True).items():
-        name = path[len(top) + 1 :] if path.startswith(f"{top}/") else top.rsplit("/", 1)[-1]
+        is_below = path.startswith(f"{top}/")
+        name = path.removeprefix(f"{top}/") if is_below else top.rsplit("/", 1)[-1]
         if info.get("type", "file") != "file" or not path.startswith(top):
             raise errors.Permanent("InvalidOutput", f"{path}: must be a file below {uri}")
         listing[name] = {**info, "name": path}
@@ -117,7 +122,10 @@ def _list(system: Any, uri: str, root: str) -> Listing:
 
 
 def _tokens(listing: Listing) -> dict[str, str]:
-    """Return a hash of each file's size, time, version and checksum, as far as the storage has them."""
+    """Return a token of each file, which changes with the file.
+
+    A token is a hash of all that the storage reports, such as size, time, version and checksum.
+    """
     return {
         name: hashlib.sha256(repr(sorted(map(str, info.items()))).encode()).hexdigest()
         for name, info in listing.items()
@@ -125,13 +133,16 @@ def _tokens(listing: Listing) -> dict[str, str]:
 
 
 def _fetch_all(system: Any, listing: Listing, into: Path, report: Callable[[str], None]) -> None:
+    """Make the directory `files` of `into` have exactly the listed files; download those that it lacks."""
     target, tokens = into / _FILES, _tokens(listing)
     target.mkdir(parents=True, exist_ok=True)
-    fetched = _earlier_tokens(into / _FETCHED)
-    for name in set(_present(target)) - {n for n, token in tokens.items() if fetched.get(n) == token}:
+    earlier = _earlier_tokens(into / _TOKENS)
+    unchanged = {name for name, token in tokens.items() if earlier.get(name) == token}
+    for name in set(_present(target)) - unchanged:
         (target / name).unlink()
     kept = set(_present(target))
-    (into / _FETCHED).write_text(json.dumps(tokens))
+    # The tokens can precede the downloads: a file in the directory is complete, and fits its token.
+    (into / _TOKENS).write_text(json.dumps(tokens))
     missing = {name: info for name, info in listing.items() if name not in kept}
     progress = Progress(report, sum(int(info.get("size") or 0) for info in missing.values()))
     with ThreadPoolExecutor(_PARALLEL) as pool:
@@ -162,7 +173,7 @@ def _fetch_one(system: Any, info: Mapping[str, Any], part: Path, target: Path, p
 
 
 def _earlier_tokens(path: Path) -> Mapping[str, str]:
-    """Return the tokens of the last attempt's files; without them everything is downloaded again."""
+    """Return the tokens of the last attempt's files; empty if they cannot be read: no file is reused."""
     try:
         tokens = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -171,6 +182,7 @@ def _earlier_tokens(path: Path) -> Mapping[str, str]:
 
 
 def _present(target: Path) -> list[str]:
+    """Return the paths of all files below a directory, relative to the directory."""
     return [
         str(Path(directory, name).relative_to(target))
         for directory, _, names in os.walk(target)

@@ -1,4 +1,7 @@
-"""The training jobs of all kinds that an installation knows and the API serves."""
+"""The training jobs of all kinds that an installation knows and the API serves.
+
+A *row* is the entry of one kind in the table of job kinds.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -12,7 +15,7 @@ from serving.resources.kinds import Kind
 
 
 class JobKey(NamedTuple):
-    """Names a job; without the version of its kind, which may change while it lives."""
+    """Names a job, without the API version of the kind: a job may be served in another version later."""
 
     group: str
     kind: str
@@ -36,7 +39,7 @@ class TrainingJobs:
 
     def __init__(self, watches: Watches, table: JobKinds) -> None:
         self.table = table
-        self._informers = {(row.of.group, row.of.kind): _informer(watches, row) for row in table}
+        self._informers = {(row.api_kind.group, row.api_kind.kind): _informer(watches, row) for row in table}
 
     @property
     def always_served(self) -> Iterable[Informer]:
@@ -61,21 +64,21 @@ class TrainingJobs:
                 informer.on_availability(lambda group=group, kind=kind: handler(group, kind))  # type: ignore[misc]
 
     def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
-        """Index the jobs of all kinds by some of their values."""
+        """Index the jobs of all kinds by the values that `values(job)` returns."""
         for informer in self._informers.values():
             informer.index(name, values)
 
     def by_index(self, name: str, value: str) -> Iterator[JobKey]:
-        """Yield the jobs for which the index function gave `value`."""
+        """Yield the keys of the jobs that the index `name` has under `value`."""
         for (group, kind), informer in self._informers.items():
             for job in informer.by_index(name, value):
                 yield JobKey(group, kind, *Key.of(job))
 
     def find(self, key: JobKey) -> TrainingJob | UnknownJob | None:
-        """Return the job; None if there is none."""
+        """Return the job; None if it does not exist; an `UnknownJob` if its kind is unknown or not listed."""
         row, informer = self.table.find(key.group, key.kind), self._informers.get((key.group, key.kind))
         if row is None or informer is None:
-            known = ", ".join(sorted(f"{row.of.kind}.{row.of.group}" for row in self.table))
+            known = ", ".join(sorted(f"{row.api_kind.kind}.{row.api_kind.group}" for row in self.table))
             return UnknownJob(
                 "UnknownJobKind",
                 f"spec.source.job: kind and group must be one of {known}, got {key.kind}.{key.group}",
@@ -83,7 +86,7 @@ class TrainingJobs:
         if isinstance(informer, OptionalInformer) and not informer.synced.is_set():
             if informer.obstacle:
                 return UnknownJob("JobKindUnavailable", f"{key.kind} {key.name}: {informer.obstacle}")
-            return UnknownJob(job_kind.NOT_LISTED, f"the objects of {row.of} are not listed yet")
+            return UnknownJob(job_kind.NOT_LISTED, f"the objects of {row.api_kind} are not listed yet")
         job = informer.get(key.namespace, key.name)
         return None if job is None else TrainingJob(row, job)
 
@@ -100,10 +103,11 @@ class TrainingJobs:
         return None
 
     def kind(self, key: JobKey) -> Kind:
-        """Return the kind in the version that the API serves."""
+        """Return the kind of an existing job, in the version that the API serves."""
         return self._informers[key.group, key.kind].kind
 
 
 def _informer(watches: Watches, row: JobKind) -> Informer:
-    preferred = row.of.at(row.of.versions[0])
-    return watches.of(kinds.JOB) if preferred is kinds.JOB else watches.optional(row.of, row.trimmed)
+    """Return the informer of a kind: every API serves `batch/v1` Jobs, the other kinds are optional."""
+    preferred = row.api_kind.at(row.api_kind.versions[0])
+    return watches.of(kinds.JOB) if preferred is kinds.JOB else watches.optional(row.api_kind, row.trimmed)

@@ -51,7 +51,11 @@ def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secr
 
 
 class TokenGate:
-    """Middleware: a request without the token gets a 401, except for health checks; its connection ends."""
+    """Middleware that answers requests without the token with 401, except for the health checks.
+
+    After a response to a request without the token the connection is closed, so that strangers hold no idle
+    connections.
+    """
 
     def __init__(self, app: ASGIApp, secret: str) -> None:
         self._app = app

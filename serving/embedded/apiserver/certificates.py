@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -27,7 +28,11 @@ _BACKDATE = dt.timedelta(days=1)
 covers a clock that had the local time for UTC."""
 
 
-Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+class _Issued(NamedTuple):
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
@@ -47,25 +52,27 @@ def files(directory: Path) -> CertificateFiles:
 
 
 def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) -> bool:
-    """Replace files that are missing, damaged, not yet valid, expiring or for other names; return whether
-    there were any.
+    """Replace unusable files, and return whether there were any.
+
+    A file is unusable if it is missing, damaged, not yet valid, due for renewal, or for other names than
+    those of `host`. With a new CA the server's certificate is replaced too.
 
     Raises:
         OSError: the files could not be written, and are as they were.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = files(directory)
-    authority = _usable_ca(paths, settings, now)
-    if authority is not None and _usable_server(paths, authority[0], host, settings, now):
+    ca = _usable_ca(paths, settings, now)
+    if ca is not None and _usable_server(paths, ca.certificate, host, settings, now):
         return False
     contents: dict[Path, bytes] = {}
-    if authority is None:
-        authority = _make_ca(now)
-        contents[paths.ca_key] = _key_pem(authority[1])
-        contents[paths.ca] = authority[0].public_bytes(serialization.Encoding.PEM)
-    server, key = _make_server(*authority, _names(host), now, settings.certificate_days)
-    contents[paths.key] = _key_pem(key)
-    contents[paths.certificate] = server.public_bytes(serialization.Encoding.PEM)
+    if ca is None:
+        ca = _make_ca(now)
+        contents[paths.ca_key] = _key_pem(ca.key)
+        contents[paths.ca] = ca.certificate.public_bytes(serialization.Encoding.PEM)
+    server = _make_server(ca, _names(host), now, settings.certificate_days)
+    contents[paths.key] = _key_pem(server.key)
+    contents[paths.certificate] = server.certificate.public_bytes(serialization.Encoding.PEM)
     _replace(contents)
     return True
 
@@ -92,8 +99,8 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
             atomic_file.replace(Path(temporary), content, mode=0o600, synced=True)
 
 
-def _usable_ca(paths: CertificateFiles, settings: ApiSettings, now: dt.datetime) -> Pair | None:
-    """Return the authority, unless it is missing, damaged, not yet valid (it was issued while the clock was
+def _usable_ca(paths: CertificateFiles, settings: ApiSettings, now: dt.datetime) -> _Issued | None:
+    """Return the CA, unless it is missing, damaged, not yet valid (it was issued while the clock was
     ahead) or expires before a certificate issued now.
     """
     ca, key = _load(paths.ca), _load_key(paths.ca_key)
@@ -103,7 +110,7 @@ def _usable_ca(paths: CertificateFiles, settings: ApiSettings, now: dt.datetime)
         return None
     if ca.not_valid_after_utc - now < dt.timedelta(days=settings.certificate_days):
         return None
-    return ca, key
+    return _Issued(ca, key)
 
 
 def _usable_server(
@@ -144,6 +151,10 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _names(host: str) -> list[x509.GeneralName]:
+    """Return the names by which clients reach a server that listens on `host`.
+
+    A server on the unspecified address is also reached by the machine's name.
+    """
     addresses, hosts = ["127.0.0.1", "::1"], ["localhost"]
     try:
         address = ipaddress.ip_address(host)
@@ -192,7 +203,7 @@ def _builder(
     )
 
 
-def _make_ca(now: dt.datetime) -> Pair:
+def _make_ca(now: dt.datetime) -> _Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     # A new name for each key, so that clients do not confuse this CA with an older one.
     serial = x509.random_serial_number() % 10**8
@@ -205,28 +216,23 @@ def _make_ca(now: dt.datetime) -> Pair:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return certificate, key
+    return _Issued(certificate, key)
 
 
-def _make_server(
-    ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
-    names: list[x509.GeneralName],
-    now: dt.datetime,
-    days: int,
-) -> Pair:
+def _make_server(ca: _Issued, names: list[x509.GeneralName], now: dt.datetime, days: int) -> _Issued:
+    """Issue a certificate for the server that is valid for `days` from `now`."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "slipway-api")])
     certificate = (
         _builder(subject, key.public_key(), now, days)
-        .issuer_name(ca.subject)
+        .issuer_name(ca.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key()), critical=False
         )
-        .sign(ca_key, hashes.SHA256())
+        .sign(ca.key, hashes.SHA256())
     )
-    return certificate, key
+    return _Issued(certificate, key)

@@ -18,13 +18,11 @@ MOST_HEADERS = 100
 """Most headers of a request, each of which takes 100 bytes and more; kubectl sends six."""
 MOST_SILENT = 1024
 """Most connections without a first request, of 60 KB each; one more closes the oldest."""
-
-
-_ENDS = 256
-"""Ended connections for which their memory is returned at once. By itself glibc returns only what lies behind
-the last block in use: after 4,500 connections the server kept 300 MB."""
-_REST_SECONDS = 2.0
-"""Time in which the other connections of a flood end."""
+_ENDS_BEFORE_TRIM = 256
+"""Ended connections after which the server returns their memory to the machine. By itself glibc returns only
+the memory behind the last block in use: after 4,500 connections the server kept 300 MB."""
+_TRIM_DELAY_SECONDS = 2.0
+"""Wait before the memory is returned, in which the other connections of a flood end."""
 
 
 class ConnectionMemory:
@@ -37,8 +35,8 @@ class ConnectionMemory:
     def add_end(self) -> None:
         """Count a connection that has ended."""
         self._ended += 1
-        if self._ended == _ENDS:
-            asyncio.get_running_loop().call_later(_REST_SECONDS, self._return)
+        if self._ended == _ENDS_BEFORE_TRIM:
+            asyncio.get_running_loop().call_later(_TRIM_DELAY_SECONDS, self._return)
 
     def _return(self) -> None:
         self._ended = 0
@@ -62,7 +60,7 @@ class SilentConnections:
             oldest.abort()
 
     def discard(self, transport: asyncio.Transport) -> None:
-        """Let the connection last: it has sent a request, or has ended."""
+        """Stop the connection's timer: the connection has sent the headers of a request, or has ended."""
         if (timer := self._timers.pop(transport, None)) is not None:
             timer.cancel()
 
@@ -72,15 +70,18 @@ class _TooMuch(ValueError):
 
 
 class ApiConnection(HttpToolsProtocol):
-    """HTTP with connections that a handler can abort; a close would wait until the peer has read all data."""
+    """An HTTP connection with the limits of this module, which a handler can abort.
+
+    A close instead of an abort would wait until the peer has read all data.
+    """
 
     def __init__(self, silent: SilentConnections, memory: ConnectionMemory, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._silent, self._memory = silent, memory
         self._header_bytes = 0
-        """Of the request's URL, headers and trailers."""
+        """Bytes of the request's URL, headers and trailers."""
         self._unfinished_bytes = 0
-        """Of pieces in which no line has ended: the parser keeps them."""
+        """Bytes received since the parser last called a callback: the parser buffers an unfinished line."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -89,8 +90,8 @@ class ApiConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._silent.discard(self.transport)
         super().connection_lost(exc)
-        # These refer to the connection: without them it is no cycle, and its memory is free at once. The
-        # collector of cycles runs rarely here.
+        # The keep-alive timer, `pipeline`, `cycle` and `scope` refer to the connection. Without these
+        # reference cycles its memory is free at once: Python's cycle collector runs rarely in this process.
         self._unset_keepalive_if_required()
         self.pipeline.clear()
         self.cycle = self.scope = None  # type: ignore[assignment]

@@ -46,9 +46,9 @@ MAX_ANNOTATIONS = 256 * 1024
 GENERATED_LENGTH = 58
 """Maximum length of generateName, which with five random characters is a label: as in Kubernetes."""
 
-GENERATIONS = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
+KINDS_WITH_GENERATION = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
 """Kinds whose generation counts the changes of the desired state."""
-_CONDITIONAL = frozenset({*kinds.OWN, kinds.LEASE})
+_KINDS_WITHOUT_UNCONDITIONAL_UPDATE = frozenset({*kinds.OWN, kinds.LEASE})
 """Kinds whose updates must have a resourceVersion (Kubernetes: not AllowUnconditionalUpdate)."""
 _SERVER_FIELDS = (
     "uid",
@@ -60,12 +60,21 @@ _SERVER_FIELDS = (
     "name",
     "namespace",
 )
+"""Fields that no update changes: the server sets them, or they are the object's key."""
 
 
-def begin(
+def created(
     kind: Kind, meta: dict[str, Any], namespace: str | None, *, uid: str, now: str, suffix: str
 ) -> dict[str, Any]:
     """Return the metadata of a new object.
+
+    Args:
+        kind: the object's kind.
+        meta: the metadata in the body.
+        namespace: the request's namespace; None where the path has none.
+        uid: the new object's uid.
+        now: the time of its creation, in RFC 3339.
+        suffix: the random characters behind a `generateName`.
 
     Raises:
         errors.ApiError: 400 for a namespace other than the request's, or for a resourceVersion.
@@ -77,30 +86,30 @@ def begin(
             f"the namespace of the provided object ({meta['namespace']}) does not match the namespace sent "
             f"on the request ({namespace})"
         )
-    created = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
+    new = _without_server_fields(meta)
     name = meta.get("name")
     if not name and meta.get("generateName"):
         name = meta["generateName"][:GENERATED_LENGTH] + suffix
     if name:
-        created["name"] = name
+        new["name"] = name
     if kind.namespaced and namespace:
-        created["namespace"] = namespace
-    created |= {"uid": uid, "creationTimestamp": now}
-    if kind in GENERATIONS:
-        created["generation"] = 1
-    return created
+        new["namespace"] = namespace
+    new |= {"uid": uid, "creationTimestamp": now}
+    if kind in KINDS_WITH_GENERATION:
+        new["generation"] = 1
+    return new
 
 
-def must_say_version(kind: Kind) -> bool:
+def requires_version(kind: Kind) -> bool:
     """Whether an update must have a resourceVersion."""
-    return kind in _CONDITIONAL
+    return kind in _KINDS_WITHOUT_UNCONDITIONAL_UPDATE
 
 
-def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of an update, with the server's own fields from `old`.
+def updated(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object's metadata after an update: `meta` of the body, with the server's fields of `old`.
 
     Raises:
-        errors.Conflict: its resourceVersion or uid is not the stored one.
+        errors.Conflict: the body's resourceVersion or uid is not the stored one.
         errors.ApiError: 400 for another name or namespace.
     """
     version = meta.get("resourceVersion")
@@ -117,8 +126,11 @@ def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[st
                 f"the {field} of the object ({meta[field]}) does not match the {field} on the URL "
                 f"({old.get(field)})"
             )
-    updated = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
-    return updated | {field: old[field] for field in _SERVER_FIELDS if field in old}
+    return _without_server_fields(meta) | {field: old[field] for field in _SERVER_FIELDS if field in old}
+
+
+def _without_server_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
 
 
 def check(kind: Kind, meta: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Cause]:
@@ -169,7 +181,7 @@ def labels(values: Mapping[str, Any], path: str) -> Iterator[Cause]:
         if not _is_key(key):
             yield status_errors.invalid(path, key, KEY_RULE)
         if not isinstance(value, str):
-            continue
+            continue  # reported by the validation of the schema
         if len(value) > MAX_LABEL:
             yield status_errors.invalid(path, value, f"must be no more than {MAX_LABEL} bytes")
         elif value and not _QUALIFIED.fullmatch(value):
@@ -178,7 +190,7 @@ def labels(values: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 def _annotations(values: Mapping[str, Any]) -> Iterator[Cause]:
     for key in values:
-        if not _is_key(key.lower()):
+        if not _is_key(key.lower()):  # as kube-apiserver: the prefix of an annotation may have capitals
             yield status_errors.invalid("metadata.annotations", key, KEY_RULE)
     size = sum(len(key.encode()) + len(str(value).encode()) for key, value in values.items())
     if size > MAX_ANNOTATIONS:
@@ -186,6 +198,7 @@ def _annotations(values: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _is_key(key: Any) -> bool:
+    """Whether the key is a qualified name: `NAME`, or `PREFIX/NAME` where the prefix is a subdomain."""
     if not isinstance(key, str):
         return False
     prefix, _, name = key.rpartition("/")

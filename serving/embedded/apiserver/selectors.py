@@ -5,7 +5,7 @@ https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving import errors
 from serving.embedded.apiserver import status_errors
@@ -15,6 +15,7 @@ from serving.resources.kinds import Kind
 
 Predicate = Callable[[Object], bool]
 _Requirement = Callable[[Mapping[str, str]], bool]
+"""A predicate over an object's labels."""
 
 _KEY = r"(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _VALUE = r"[-A-Za-z0-9_.]*"
@@ -52,6 +53,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _requirement(part: str, text: str) -> _Requirement:
+    """Return the requirement of one part of the selector `text`."""
     if match := _SET.fullmatch(part):
         key, operator, listed = match.groups()
         values = {value.strip() for value in listed.split(",")}
@@ -93,10 +95,10 @@ def _expression(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         return _in(key, values)(labels)
     if operator == "NotIn":
         return _not_in(key, values)(labels)
-    return (key in labels) == (operator == "Exists")
+    return (key in labels) == (operator == "Exists")  # else DoesNotExist
 
 
-_ALWAYS = ("metadata.name", "metadata.namespace")
+_FIELDS_OF_ALL_KINDS = ("metadata.name", "metadata.namespace")
 _FIELDS: dict[Kind, tuple[str, ...]] = {
     kinds.POD: ("status.phase", "spec.nodeName", "spec.restartPolicy", "status.podIP"),
     kinds.EVENT_V1: (
@@ -116,6 +118,16 @@ _FIELDS: dict[Kind, tuple[str, ...]] = {
     kinds.NAMESPACE: ("status.phase",),
     kinds.SECRET: ("type",),
 }
+"""Further fields of a kind that kube-apiserver selects by."""
+
+
+class _Term(NamedTuple):
+    """A comparison of a field with a value."""
+
+    path: str
+    equals: bool
+    """Whether the field must have the value, or must not."""
+    value: str
 
 
 def fields(kind: Kind, text: str) -> Predicate:
@@ -124,20 +136,22 @@ def fields(kind: Kind, text: str) -> Predicate:
     Raises:
         errors.ApiError: 400, the selector is malformed, or the kind does not have the field.
     """
-    terms: list[tuple[str, bool, str]] = []
+    known = (*_FIELDS_OF_ALL_KINDS, *_FIELDS.get(kind, ()))
+    terms: list[_Term] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = re.fullmatch(r"([A-Za-z0-9.]+)\s*(==|=|!=)\s*(.*)", part)
         if not match:
             raise _unparsed("fieldSelector", text, f"invalid selector: '{part}'; can't understand it")
         path, operator, value = match.groups()
-        if path not in (*_ALWAYS, *_FIELDS.get(kind, ())):
-            known = ", ".join((*_ALWAYS, *_FIELDS.get(kind, ())))
-            raise _unparsed("fieldSelector", text, f'"{path}" is not a known field selector: only {known}')
-        terms.append((path, operator != "!=", value))
-    return lambda obj: all((_field(obj, path) == value) == equal for path, equal, value in terms)
+        if path not in known:
+            problem = f'"{path}" is not a known field selector: only {", ".join(known)}'
+            raise _unparsed("fieldSelector", text, problem)
+        terms.append(_Term(path, operator != "!=", value))
+    return lambda obj: all((_field(obj, path) == value) == equals for path, equals, value in terms)
 
 
 def _field(obj: Object, path: str) -> str:
+    """Return the value of a selectable field, as text; empty if the object does not have it."""
     value: Any = obj
     if path == "source":
         return str((obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "")

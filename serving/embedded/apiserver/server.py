@@ -34,9 +34,12 @@ from serving.system.network.asgi_server import AsgiServer
 log = logging.getLogger(__name__)
 
 _DESCRIPTORS = 8192
-"""Most open files and connections: each connection takes up to 60 KB. Fewer than the bounds of handshakes and
-of silent connections together (1,536), as many systems have for a start, would let these take all. Without
-more, the server accepts none for a second, and goes on."""
+"""Most open files and connections; a connection takes up to 60 KB of memory.
+
+Clients without the token can hold as many connections as the bounds of handshakes and of silent connections
+allow, 1,536 together. With fewer descriptors, as on many systems by default, they could take all. At the
+limit the server accepts no connection for a second, and tries again.
+"""
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -52,7 +55,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     listener = _listen(api)
     try:
-        epoch = int(clock.now().timestamp() * 1000)
+        epoch = int(clock.now().timestamp() * 1000)  # milliseconds since 1970; only for a new database
         database = Database(
             data_dir.database, epoch=epoch, history=api.watch_history, history_bytes=api.watch_history_bytes
         )
@@ -69,7 +72,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     api = settings.api
     writer, hub = ObjectWriter(store), Hub(store)
     await writer.start()
-    secret = access.token(data_dir.token)
+    token = access.token(data_dir.token)
     proxy = NodeProxy(data_dir, settings.node.name)
     handlers = Handlers(
         objects=ObjectHandlers(writer, hub, api, data_dir),
@@ -79,8 +82,8 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
         others=OtherResources(store, api),
         metrics=RequestMetrics(store),
     )
-    app = access.TokenGate(dispatcher.build(handlers), secret)
-    tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
+    app = access.TokenGate(dispatcher.build(handlers), token)
+    tls = _Tls(data_dir, api, listener.getsockname()[1], token)
     tls.start()
     config = uvicorn.Config(
         app,
@@ -110,6 +113,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     ]
     log.info("serving on https://%s:%d", api.host, listener.getsockname()[1])
     try:
+        # The tasks run until they are cancelled; the first one that fails ends the server.
         done, _ = await asyncio.wait([serving, *helpers], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -122,6 +126,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
 
 
 def _prepare(data_dir: DataDir) -> None:
+    """Create the data directory, which only its owner may read."""
     try:
         data_dir.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         data_dir.root.chmod(0o700)
@@ -131,6 +136,11 @@ def _prepare(data_dir: DataDir) -> None:
 
 
 def _listen(api: ApiSettings) -> socket.socket:
+    """Return a listening socket; it shares its port with the socket by which `up` keeps it for this user.
+
+    Raises:
+        errors.UserError: the port is in use, or cannot be listened on.
+    """
     listener = socket.socket(sockets.family(api.host), socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sockets.share(listener)
@@ -155,9 +165,9 @@ def _listen(api: ApiSettings) -> socket.socket:
 class _Tls:
     """Renews the certificate while the server runs; new connections get the new one."""
 
-    def __init__(self, data_dir: DataDir, api: ApiSettings, port: int, secret: str) -> None:
-        self._data_dir, self._api, self._port, self._secret = data_dir, api, port, secret
-        self._written = False
+    def __init__(self, data_dir: DataDir, api: ApiSettings, port: int, token: str) -> None:
+        self._data_dir, self._api, self._port, self._token = data_dir, api, port, token
+        self._has_written_kubeconfig = False
         self.files = certificates.files(data_dir.tls)
 
     def start(self) -> None:
@@ -176,18 +186,21 @@ class _Tls:
             self._write_kubeconfig()
 
     def renew(self) -> bool:
-        """Renew the certificate if it is due, and write the kubeconfig; return whether it is new."""
+        """Renew the certificate if it is due, and return whether it was.
+
+        The kubeconfig, which has the CA, is written after a renewal, and at the first call.
+        """
         renewed = certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now())
-        if renewed or not self._written:
+        if renewed or not self._has_written_kubeconfig:
             self._write_kubeconfig()
         return renewed
 
     def _write_kubeconfig(self) -> None:
-        self._written = True
-        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared
-        host = loopback.get(self._api.host, self._api.host)
+        self._has_written_kubeconfig = True
+        loopback_of_wildcard = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared
+        host = loopback_of_wildcard.get(self._api.host, self._api.host)
         access.write_kubeconfig(
-            self._data_dir, host=host, port=self._port, ca=self.files.ca.read_bytes(), secret=self._secret
+            self._data_dir, host=host, port=self._port, ca=self.files.ca.read_bytes(), secret=self._token
         )
 
     async def keep_fresh(self, context: ssl.SSLContext) -> None:

@@ -12,7 +12,7 @@ from serving.errors import Cause
 from serving.resources.kinds import Kind
 
 LONGEST_VALUE = 256
-"""Characters of a value that a message shows."""
+"""Most characters of a value that a message shows."""
 
 
 def show(value: Any) -> str:
@@ -53,17 +53,20 @@ def too_many(path: str, count: int, limit: int) -> Cause:
 
 
 def qualified(kind: Kind) -> str:
-    """Return `Deployment.apps`, or `Pod` for the core group."""
+    """Return the kind and its group, such as `Deployment.apps`; `Pod` for the core group."""
     return f"{kind.kind}.{kind.group}" if kind.group else kind.kind
 
 
 def resource(kind: Kind) -> str:
-    """Return `deployments.apps`, or `pods` for the core group."""
+    """Return the resource and its group, such as `deployments.apps`; `pods` for the core group."""
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
 def details(kind: Kind, name: str, uid: str = "") -> dict[str, Any]:
-    """Return a Status' `details` for an object."""
+    """Return the `details` of a Status for an object.
+
+    Its `kind` is the kind; `not_found` and `conflict` replace it by the plural, as kube-apiserver does.
+    """
     fields = {"name": name, "group": kind.group, "kind": kind.kind, "uid": uid}
     return {key: value for key, value in fields.items() if value}
 
@@ -93,7 +96,7 @@ STALE = "the object has been modified; please apply your changes to the latest v
 def method_not_allowed(
     message: str = "the server does not allow this method on the requested resource",
 ) -> errors.ApiError:
-    """Return the 405."""
+    """Return the 405 for a method that the resource does not have."""
     return errors.ApiError(405, "MethodNotAllowed", message)
 
 
@@ -130,7 +133,7 @@ def to_status(error: errors.ApiError, kind: Kind | None = None, name: str = "") 
         "reason": error.reason,
         "code": error.code,
     }
-    if details or error.code == 404:  # `kubectl debug` reads the details of every 404 without a look
+    if details or error.code == 404:  # `kubectl debug` expects each 404 to have details
         status["details"] = details
     return status
 

@@ -88,7 +88,7 @@ class Agent:
             identity = PodIdentity.recorded(pod.info)
             await stopping.remove(pod, self._node.cgroups, self._node.settings.grace_seconds)
             if identity is not None:
-                self._node.ports.release(identity, clock.monotonic())
+                self._node.release(identity)
         except Exception:  # a broken record of one Pod must not stop the others, now and at each start
             log.exception("pod %s, which no longer exists, stays on the machine", pod.path.name)
 

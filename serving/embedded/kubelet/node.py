@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import serving
-from serving import runtime_variables
+from serving import clock, runtime_variables
 from serving.data_dir import DataDir
 from serving.embedded.event_queue import EventQueue
 from serving.embedded.kubelet.container.host_paths import HostPaths
@@ -23,6 +23,7 @@ from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.runtimes import LocalRuntime
 from serving.embedded.kubelet.spawning import can_notify_of_binds
 from serving.embedded.kubelet.zygote.pool import ZygotePool
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
@@ -74,6 +75,13 @@ class Node:
     """Variables of containers of `runtimes`; the Pod's own take precedence."""
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
+
+    def release(self, identity: PodIdentity) -> None:
+        """Remove the Unix socket of a Pod that is gone, and free its address and ports."""
+        if identity.socket is not None:
+            (self.data_dir.pod_sockets / identity.socket).unlink(missing_ok=True)
+        self.ports.release(identity, clock.monotonic())
+        self.identities.release(identity)
 
 
 def interpreter_paths() -> tuple[str, ...]:

@@ -237,11 +237,12 @@ class PodDirectory:
             if run.index < index:
                 removal.remove_tree(run.tmp)
             if run.index < index - 1:
-                removal.remove_tree(run.path)
-                # The older lines first: a removal that is interrupted leaves the newest ones.
+                # The older lines first: a removal that is interrupted leaves the newest ones, and the record,
+                # by which the next removal finds the run.
                 for suffix in (".1", "", ".times", ".1.times"):
                     log = self.path / "logs" / container / f"{run.index}.log{suffix}"
                     log.unlink(missing_ok=True)
+                removal.remove_tree(run.path)
 
     def remove(self) -> None:
         """Remove the Pod's volumes, logs and records."""

@@ -8,14 +8,14 @@ from serving.resources import names
 from serving.resources.formats import quantity
 
 _OTHERS = ("nvidia.com/", "aliyun.com/gpu")
-"""Prefixes of resources of other ways to share a GPU."""
+"""Prefixes of the resources of device plugins that share GPUs in other ways."""
 PIPES_ENV = "CUDA_MPS_PIPE_DIRECTORY"
 PIPES = "/mnt/nvidia-mps"
-"""The directory of the daemon's pipes in a container with a private view of the files."""
+"""Where a container that has its own mount namespace sees the directory of the MPS daemon's pipes."""
 
 
 def refusals(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield the container's unsupported GPU limits; `path` is that of its limits."""
+    """Yield the container's unsupported GPU limits; `path` leads to `resources.limits` of the container."""
     for name, value in _limits(container).items():
         if name == names.GPU_RESOURCE:
             if quantity.parse(value) not in (0, 1):

@@ -11,7 +11,7 @@ _SUBDOMAIN = re.compile(SUBDOMAIN_PATTERN)
 
 
 def refusals(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield the references whose name no object can have: one with `..` would be read as another path."""
+    """Yield the references whose name is not valid: a `..` in an API path would lead to another object."""
     for path, name in _references(spec):
         if not isinstance(name, str) or len(name) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(name):
             yield Cause(

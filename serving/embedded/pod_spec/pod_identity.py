@@ -11,22 +11,22 @@ class PodIdentity:
 
     address: str
     user: int | None
-    """Its user id, and its group id; None for those of the agent."""
+    """User id and group id of its processes; None if they run as the user of the node agent."""
     socket_port: int | None = None
     """The containerPort whose requests come by a Unix socket, if any: `names.SOCKET_PORT_ANNOTATION`."""
 
     @classmethod
     def recorded(cls, info: Object) -> "PodIdentity | None":
-        """Return the identity in a Pod's record; None if there is none."""
+        """Return the identity in `info`, the record in a Pod's directory; None if `info` has no identity."""
         return (
             cls(info["ip"], info["user"], info.get("socketPort")) if {"ip", "user"} <= info.keys() else None
         )
 
     def record(self) -> Object:
-        """Return the entries of a Pod's record."""
+        """Return the entries of a Pod's record from which `recorded` reads this identity."""
         return {"ip": self.address, "user": self.user, "socketPort": self.socket_port}
 
     @property
     def socket(self) -> str | None:
-        """The file name of its Unix socket, if it has one."""
+        """The file name of the Pod's Unix socket, if the Pod has one."""
         return None if self.socket_port is None else f"{self.address}:{self.socket_port}"

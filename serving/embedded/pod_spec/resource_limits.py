@@ -9,7 +9,7 @@ from serving.resources import names
 from serving.resources.formats import quantity
 
 _MOST_BYTES = 2**63 - 1
-"""Kubernetes' largest quantity. The kernel reads a limit modulo 2^64."""
+"""Kubernetes' largest quantity. The kernel reads a limit modulo 2^64, so a larger one could be tiny."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,19 @@ class ContainerLimits:
     """The limits of one container; None is no limit."""
 
     cpu: Decimal | None = None
+    """In cores."""
     memory: int | None = None
+    """In bytes."""
     unsupported: tuple[str, ...] = ()
     """Other limited resources, which have no effect."""
 
 
 def limits(container: Mapping[str, Any]) -> ContainerLimits:
-    """Return the container's limits: cpu in cores, memory in bytes."""
+    """Return the container's limits.
+
+    Raises:
+        ValueError: a limit is not a quantity.
+    """
     amounts = (container.get("resources") or {}).get("limits") or {}
     cpu, memory = amounts.get("cpu"), amounts.get("memory")
     return ContainerLimits(

@@ -63,7 +63,7 @@ _SECURITY = {
     "procMount": "not supported on one machine",
 }
 _SECURITY_VALUES = {"seccompProfile": {"type": "RuntimeDefault"}}
-"""Values that ask for what each container has: the node is its own container runtime."""
+"""Supported values of refused fields. The node is the container runtime: its filter is RuntimeDefault."""
 _CONTAINER = {
     "stdin": "there is no attach",
     "stdinOnce": "there is no attach",
@@ -174,5 +174,5 @@ def _environment(path: str, container: Mapping[str, Any], pod: Mapping[str, Any]
             yield Cause(f"{at}.{field}", "not supported on one machine")
         if "fieldRef" in source:
             field_path = source["fieldRef"].get("fieldPath", "")
-            if environment.field(pod, field_path, "", "") is None:
+            if environment.field(pod, field_path, ip="", node="") is None:  # the value does not matter
                 yield Cause(f"{at}.fieldRef.fieldPath", f"{field_path!r} is not supported")

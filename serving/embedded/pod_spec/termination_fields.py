@@ -1,4 +1,4 @@
-"""The termination message in a container's spec and in the bounds of a Pod's status. Pure.
+"""The termination message: its fields in a container's spec, and its bounds in a Pod's status. Pure.
 
 https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 """
@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from posixpath import normpath
 from typing import Any
 
+from serving.embedded.pod_spec.volume_mounts import within
 from serving.errors import Cause
 
 PATH, POLICY = "terminationMessagePath", "terminationMessagePolicy"
 DEFAULTS = {PATH: "/dev/termination-log", POLICY: "File"}
 FALLBACK = "FallbackToLogsOnError"
 POD_BYTES = 12 * 1024
-"""Bytes of the messages in the status of one Pod, shared alike by its containers, as in the kubelet."""
-_PRIVATE = "/tmp/"  # noqa: S108 every run has its own
+"""Bytes of all messages in the status of one Pod, in equal shares for its containers, as in the kubelet."""
+_PRIVATE = "/tmp/"  # noqa: S108 every run of a container has its own
 
 
 def falls_back(container: Mapping[str, Any]) -> bool:
@@ -23,7 +24,7 @@ def falls_back(container: Mapping[str, Any]) -> bool:
 
 
 def private_file(container: Mapping[str, Any]) -> str | None:
-    """Return the path of the message file relative to the run's private /tmp.
+    """Return the path of the message file, relative to the private /tmp of a run of the container.
 
     None for the default path: /dev is the machine's, and containers cannot make files in it.
     """
@@ -37,12 +38,12 @@ def bounded(text: str, limit: int) -> str:
 
 
 def refusals(path: str, container: Mapping[str, Any], *, mounts: bool) -> Iterator[Cause]:
-    """Yield why a node cannot read the message of the container at this path of the Pod.
+    """Yield why a node cannot read the termination message of a container.
 
     Args:
         path: the container's path, such as `spec.containers[0]`.
         container: its spec.
-        mounts: whether the node can mount, so that each run has its own /tmp.
+        mounts: whether the node can mount, so that each run of a container has its own /tmp.
     """
     policy, file = container.get(POLICY) or DEFAULTS[POLICY], container.get(PATH) or DEFAULTS[PATH]
     if policy not in (DEFAULTS[POLICY], FALLBACK):
@@ -54,5 +55,5 @@ def refusals(path: str, container: Mapping[str, Any], *, mounts: bool) -> Iterat
     elif not mounts:
         yield Cause(f"{path}.{PATH}", f"{file!r} needs a node that runs as root: else /tmp is the machine's")
     for index, mount in enumerate(container.get("volumeMounts") or []):
-        if f"{file}/".startswith(normpath(mount["mountPath"]).rstrip("/") + "/"):
+        if within(file, normpath(mount["mountPath"])):
             yield Cause(f"{path}.{PATH}", f"volumeMounts[{index}] must not cover {file!r}")

@@ -16,9 +16,13 @@ from serving.errors import Cause
 from serving.resources import names
 
 _KNOWN = ("emptyDir", "hostPath", "configMap", "secret", "image")
+"""The types of volumes that are supported."""
 _DIRECTORIES = ("emptyDir", "hostPath", "image")
-_NEVER = ("/", "/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/usr/lib", "/usr/bin", "/usr/lib64")
-_NEVER_BELOW = ("/proc", "/sys", "/dev")
+"""The types of volumes that are one path of the machine, which needs no mount to be reached."""
+_RESERVED = ("/", "/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/usr/lib", "/usr/bin", "/usr/lib64")
+"""Directories of the machine that no mount may cover; mounts below them are allowed, if not listed too."""
+_RESERVED_TREES = ("/proc", "/sys", "/dev")
+"""Directories that no mount may cover, nor any path below them."""
 _IMAGE = re.compile(
     r"[A-Za-z0-9.:\[\]-]+/[a-z0-9][-a-z0-9._/]*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?"
     r"@(?P<digest>sha256:[0-9a-f]{64})"
@@ -45,7 +49,9 @@ class Mount:
     read_only: bool
     files: tuple[KeyedFile, ...] | None = None
     is_resolved: bool = False
-    """The source was checked without links: the file is mounted only if it lies at exactly this path."""
+    """Whether `source` was checked to have no symbolic links. A link that replaced a part of it since then is
+    refused.
+    """
 
 
 def digest_of(reference: str) -> str | None:
@@ -140,7 +146,15 @@ def mount_refusals(
     mounts: bool,
     protected: Collection[str],
 ) -> Iterator[Cause]:
-    """Yield the unsupported volumeMounts of one container."""
+    """Yield the unsupported volumeMounts of one container.
+
+    Args:
+        path: the container's path, such as `spec.containers[0]`.
+        container: the container.
+        spec: the spec of the Pod.
+        mounts: whether the node can mount (its agent runs as root).
+        protected: directories that a mount must not cover.
+    """
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or []}
     for index, mount in enumerate(container.get("volumeMounts") or []):
         at = f"{path}.volumeMounts[{index}]"
@@ -151,10 +165,9 @@ def mount_refusals(
         if mount.get("name") not in volumes:
             yield Cause(f"{at}.name", f"there is no volume {mount.get('name')!r}", "FieldValueNotFound")
             continue
-        covers = (
-            not target.startswith("/") or target in _NEVER or any(within(target, d) for d in _NEVER_BELOW)
-        )
-        if covers or any(within(kept, target) for kept in protected):
+        is_reserved = target in _RESERVED or any(within(target, tree) for tree in _RESERVED_TREES)
+        is_covering = any(within(directory, target) for directory in protected)
+        if not target.startswith("/") or is_reserved or is_covering:
             yield Cause(f"{at}.mountPath", f"{target!r} must not be covered")
         elif not mounts and not _can_rewrite(container, volumes[mount["name"]], target):
             yield Cause(
@@ -165,6 +178,7 @@ def mount_refusals(
 
 
 def _can_rewrite(container: Mapping[str, Any], volume: Mapping[str, Any], target: str) -> bool:
+    """Whether `rewrite` changes a variable of the container, so that its program reaches the volume."""
     return kind_of(volume) in _DIRECTORIES and any(
         within(normpath(str(entry.get("value", ""))), target) for entry in container.get("env") or []
     )
@@ -180,6 +194,7 @@ def rewrite(
         container: the container, for its volumeMounts.
         places: the directory of each volume, by name.
     """
+    # In reverse order a mountPath comes before its parents: the deepest one that matches wins.
     targets = sorted(
         ((normpath(m["mountPath"]), places[m["name"]]) for m in container.get("volumeMounts") or []),
         reverse=True,

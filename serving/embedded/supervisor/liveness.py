@@ -1,7 +1,8 @@
 """Asks components whether their event loops run, over a Unix socket of each; a hung process cannot answer.
 
-With each answer a component passes the sockets that the supervisor keeps for its successor, as systemd's
-descriptor store does. Whoever connects gets them: only the owner of the data directory reaches the socket.
+To connect is to ask: no request follows. With each answer a component passes the sockets that the supervisor
+keeps for the component's successor, as systemd's descriptor store does. Every process that connects gets
+these sockets, so only the owner of the data directory can reach the Unix socket.
 """
 
 import asyncio
@@ -25,12 +26,12 @@ class Answer(NamedTuple):
     """The answer of a component."""
 
     descriptors: list[int]
-    """Of the sockets to keep; the receiver closes them."""
+    """Descriptors of the sockets to keep; the receiver of the answer closes them."""
     is_complete: bool
-    """Whether these are all that the component has passed: this process had room for them."""
+    """False if the kernel dropped some descriptors, as this process may not open so many files."""
 
     def pass_to(self, kept: KeptSockets) -> None:
-        """Hand the sockets over; those that a complete answer does not have are closed."""
+        """Hand the sockets over to `kept`; a complete answer also closes all other kept sockets."""
         if self.is_complete:
             kept.replace(self.descriptors)
         else:
@@ -39,7 +40,9 @@ class Answer(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def answering(path: Path, to_pass: Callable[[], Sequence[int]]) -> AsyncIterator[None]:
-    """Answer on this event loop while the block runs; on a full disk there is no socket, and no answer.
+    """Answer on this event loop while the block runs.
+
+    If the socket cannot be made, as on a full disk, a warning is logged and nothing answers.
 
     Args:
         path: of the Unix socket.

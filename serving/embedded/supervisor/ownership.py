@@ -9,7 +9,7 @@ from pathlib import Path
 from serving import errors
 
 _MOST_LINKS = 40
-"""Symbolic links of one path, as Linux allows (path_resolution(7)): another user may change one meanwhile."""
+"""Symbolic links of one path, as Linux allows (path_resolution(7)): another user may make a loop."""
 
 
 def restrict_to_owner(root: Path) -> None:
@@ -27,13 +27,14 @@ def restrict_to_owner(root: Path) -> None:
     _check_mode(directory, stat.S_IWOTH)
     _check_entries(directory)
     directory.chmod(0o700)
-    _check_entries(directory)  # a member of its group may have added one meanwhile
+    _check_entries(directory)  # a member of the group may have added one before `chmod`
 
 
 def _check_entries(directory: Path) -> None:
-    """Check each entry, and the path that a symbolic link leads to.
+    """Check each entry of the directory, and the path that a symbolic link leads to.
 
-    The mode of the directory closes none of its entries to a process that works in one or has a file open.
+    The mode of the directory alone does not protect its entries: another user's process may already have an
+    entry open, or have one as its working directory.
     """
     for entry in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):  # a component removes its own
@@ -63,7 +64,7 @@ def _resolution(path: Path) -> Iterator[Path]:
             parts[:0] = target.parts[1:] if target.is_absolute() else target.parts
             current = Path("/") if target.is_absolute() else current
         else:
-            current = Path(os.path.realpath(entry))  # `..` of a path without links
+            current = Path(os.path.realpath(entry))  # no link is left: this resolves `..` only
 
 
 def _check_owner(path: Path) -> None:

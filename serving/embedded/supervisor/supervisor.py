@@ -1,7 +1,7 @@
 """Keeps the components of one data directory running: starts, adopts, restarts and stops them.
 
-The components outlive it: each leads its own session, logs to a file, and is found by its recorded identity,
-so that SIGKILL of `up` stops none, and the next `up` adopts them. `restart_policy` decides about restarts.
+Components outlive `up`: each leads its own session, logs to a file, and records its process identity. SIGKILL
+of `up` stops no component, and the next `up` adopts all of them. `restart_policy` decides about restarts.
 """
 
 import asyncio
@@ -46,9 +46,11 @@ def owned(data_dir: DataDir) -> Iterator[None]:
         ) from error
     if lock is None:
         record = processes.read_running(data_dir.identity("up"))
-        holder = (
-            f" (pid {record[0].pid})" if record else ", and a full disk keeps its pid from being recorded"
-        )
+        if record is not None:
+            identity, _ = record
+            holder = f" (pid {identity.pid})"
+        else:
+            holder = ", and a full disk keeps its pid from being recorded"
         raise errors.UserError(
             f"slipway up already runs on {data_dir.root}{holder}; "
             f"stop it with `slipway down --data-dir {data_dir.root}`, or choose another --data-dir"
@@ -96,7 +98,7 @@ class Component:
         self._started.clear()
 
     def note_answer(self, answer: liveness.Answer, asked: ProcessIdentity | None) -> None:
-        """Take over an answer of the process that was `asked`."""
+        """Take over the sockets of an answer; `asked` is the process to which the question was sent."""
         if self.identity == asked:
             self.answered = clock.monotonic()
             answer.pass_to(self.kept)
@@ -131,7 +133,7 @@ class Supervisor:
         for component in self._components.values():
             record = processes.read_running(self._data_dir.identity(component.name))
             if record is not None:
-                component.identity = record[0]
+                component.identity, _ = record
                 component.answered = clock.monotonic()
                 component.history = restart_policy.started(component.history, component.answered)
                 adopted.append(component.name)
@@ -149,7 +151,7 @@ class Supervisor:
         ]
 
     async def run(self) -> None:
-        """Start components and restart those that end, until cancelled; that stops none.
+        """Start components and restart those that end, until cancelled. Cancelling stops no component.
 
         Raises:
             errors.UserError: a component cannot run as configured, and not all components have been up yet.
@@ -180,10 +182,11 @@ class Supervisor:
             await asyncio.sleep(self._settings.poll_seconds)
 
     def _is_hung(self, component: Component, now: float) -> bool:
-        return (
-            restart_policy.is_hung(component.history, component.answered, now=now, settings=self._settings)
-            and self._data_dir.liveness(component.name).exists()
-        )  # it has none on a full disk
+        is_silent = restart_policy.is_hung(
+            component.history, component.answered, now=now, settings=self._settings
+        )
+        # On a full disk a component has no socket, and cannot answer.
+        return is_silent and self._data_dir.liveness(component.name).exists()
 
     async def _ask(self, component: Component) -> None:
         """Note when a component's event loop answers, until cancelled."""
@@ -206,6 +209,7 @@ class Supervisor:
         log.error("%s has hung: killed", component.name)
         assert component.identity is not None
         processes.send_signal(component.identity, signal.SIGKILL)
+        # As after a start: the next polls do not kill the process again, and its end counts as a failure.
         component.answered = None
         component.history = restart_policy.started(component.history, clock.monotonic())
 
@@ -229,7 +233,7 @@ class Supervisor:
         component.answered = None
         record = processes.read_running(self._data_dir.identity(component.name))
         if record is not None:
-            component.identity = record[0]
+            component.identity, _ = record
         else:
             with self._open_log(component.name) as output:
                 forking = asyncio.ensure_future(
@@ -240,7 +244,7 @@ class Supervisor:
                 except OSError as error:  # a full process table: the other components serve meanwhile
                     self._put_off(component, error)
                     return
-                except asyncio.CancelledError:  # what starts has to be known, for `stop`
+                except asyncio.CancelledError:  # `stop` must know the process that is starting
                     with contextlib.suppress(OSError):
                         component.identity = await forking
                     raise
@@ -255,7 +259,7 @@ class Supervisor:
         component.due = now + restart.delay
 
     def _open_log(self, name: str) -> BinaryIO:
-        """Open a component's log for appending; on a full disk, where it cannot be made, nothing is kept."""
+        """Open a component's log for appending; where that fails, as on a full disk, /dev/null."""
         try:
             return self._log_file(name).open("ab")
         except OSError as error:

@@ -1,7 +1,8 @@
 """Asks the zygote of components for processes, and starts it when there is none.
 
 The zygote (`serving/cli/machine/zygote.py`) has imported the components and forks them, which takes
-milliseconds where a new interpreter takes a second of CPU time. Components do not depend on its life.
+milliseconds where a new interpreter takes a second of CPU time. Components continue when the zygote ends.
+`serving/cli/machine/zygote.py` describes the packets.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 NAME = "zygote"
 """Name of its process identity in the data directory."""
 _MESSAGE_BYTES = 4096
+"""More than the longest packet of the zygote."""
 
 
 class ComponentZygote:
@@ -46,13 +48,14 @@ class ComponentZygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
+        """The zygote's answer to the newest `fork`."""
         self._imported: set[str] = set()
-        """Components that the zygote has forked before, and needs not to import."""
+        """Names of components that the zygote has forked before, so that it need not import them again."""
         self._statuses: dict[int, asyncio.Future[int | None]] = {}
-        """The exit status of each component that this zygote has forked, by pid; None if it ended first."""
+        """The exit status of each forked component, by pid; None if the zygote ended before the component."""
 
     async def fork(self, name: str, output: BinaryIO, kept: Sequence[int]) -> ProcessIdentity:
-        """Start a component.
+        """Start a component. Calls must not overlap: an answer does not name its request.
 
         Args:
             name: of the component.
@@ -80,13 +83,14 @@ class ComponentZygote:
             raise OSError(answer["errno"], os.strerror(answer["errno"]))
         self._imported.add(name)
         pid = answer["pid"]
+        # A component that has already ended gets an identity for which `is_alive` returns False.
         return processes.identity_of(pid) or ProcessIdentity("", pid, 0)
 
     async def exit_status(self, identity: ProcessIdentity) -> int | None:
         """Return the exit status of a component that has ended (negative: by signal).
 
-        It is None if the component was adopted, or if the zygote has ended or hangs; a zygote that hangs is
-        closed.
+        The status is None if the component was adopted, or if the zygote has ended or hangs. A zygote that
+        hangs is closed.
         """
         status = self._statuses.get(identity.pid)
         if status is None:

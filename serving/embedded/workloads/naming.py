@@ -1,4 +1,4 @@
-"""Deterministic names and hashes: after a restart, the API refuses a repeated create by its name."""
+"""Deterministic names and hashes, so that the API refuses a create that is repeated after a restart."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,8 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 POD_NAME_LIMIT = 63
 """A Pod's name is also its host name, an RFC 1123 label."""
+_SUFFIX_LENGTH = 5
+"""Characters of the hash at the end of a Pod's name."""
 
 
 def digest(text: bytes, length: int) -> str:
@@ -30,11 +32,12 @@ def template_hash(template: Mapping[str, Any]) -> str:
 
 def pod_name(prefix: str, seed: str) -> str:
     """Return `<prefix>-<hash of seed>`, with the prefix cut so that the name fits a label."""
-    return f"{prefix[: POD_NAME_LIMIT - 6].rstrip('-.')}-{digest(seed.encode(), 5)}"
+    room = POD_NAME_LIMIT - len("-") - _SUFFIX_LENGTH
+    return f"{prefix[:room].rstrip('-.')}-{digest(seed.encode(), _SUFFIX_LENGTH)}"
 
 
 def free_names(prefix: str, seed: str, taken: Iterable[str], count: int) -> list[str]:
-    """Return the first `count` free names of the sequence of `seed`."""
+    """Return the first `count` names not taken of `pod_name(prefix, "<seed>/<slot>")`, for slots 0, 1, ..."""
     used = set(taken)
     names: list[str] = []
     slot = 0

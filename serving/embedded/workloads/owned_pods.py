@@ -31,14 +31,16 @@ class OwnedPods:
         self._events = events
         self._cache = Cache(informer)
         self._unconfirmed: dict[str, set[Key]] = {}
+        """Pods whose create or delete got no response, by the uid of their owner."""
         self._taken: dict[str, set[str]] = {}
+        """Names at which a create met a Pod of another owner, by the uid of the owner that tried."""
 
     def of(self, owner: Object) -> list[Object]:
         """Return all Pods that the owner controls; those that were deleted have a deletionTimestamp."""
         return list(self._cache.owned(kinds.POD, owner).values())
 
     def taken(self, owner: Object) -> frozenset[str]:
-        """Return names of Pods of other owners."""
+        """Return the names at which a create for this owner met a Pod of another owner."""
         return frozenset(self._taken.get(owner["metadata"]["uid"], ()))
 
     def is_behind(self, owner: Object) -> bool:

@@ -43,13 +43,15 @@ class PodFacts:
         return not self.finished and not self.terminating
 
     def available_at(self, min_ready_seconds: int) -> dt.datetime | None:
-        """Return the time from which it counts as available; None while it is not ready."""
+        """Return the time from which the Pod counts as available; None while it is not ready."""
         if not self.ready or self.ready_since is None:
             return None
         return self.ready_since + dt.timedelta(seconds=min_ready_seconds)
 
     def available(self, min_ready_seconds: int, now: dt.datetime) -> bool:
-        """Whether it has been ready for long enough."""
+        """Whether it is active and has been ready for long enough, as IsPodAvailable of
+        k8s.io/kubernetes/pkg/api/v1/pod.
+        """
         since = self.available_at(min_ready_seconds)
         return self.active and since is not None and (min_ready_seconds == 0 or since <= now)
 

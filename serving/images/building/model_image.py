@@ -20,21 +20,25 @@ __all__ = ["Built", "File", "build_image"]
 
 @dataclass(frozen=True)
 class Built:
-    """A captured image. All but `image` and `lineage` is determined by the files."""
+    """An image that was built and added to the model store."""
 
     digest: str
+    """Digest of the image's manifest."""
     image: str
+    """Reference `REPOSITORY@DIGEST`."""
     size: int
+    """Bytes of all files."""
     files: tuple[File, ...]
     files_digest: str
     """Digest of `files.json`."""
     framework: str
+    """Of `slipway.json`, else of the ModelVersion."""
     metrics: Mapping[str, float]
     source_revision: str
     modelpack: str
     """Digest of the ModelPack manifest over the same blobs."""
     lineage: str
-    """Digest of the document about the origin of the files, which refers to the image."""
+    """Digest of the lineage document, which refers to the image."""
 
 
 def build_image(
@@ -49,8 +53,8 @@ def build_image(
     apart: Path | None = None,
     compression: Literal["none", "zstd"] = "none",
 ) -> Built:
-    """Add the files below `path` to the store as an image. The same files give the same digest; repeating it
-    is a no-op.
+    """Add the files below `path` to the store as an image. The same files give the same digest; a repeated
+    build is a no-op.
 
     Args:
         path: an absolute directory.
@@ -74,12 +78,12 @@ def build_image(
         disk.require_room(staging.path, sum(stamp.size for stamp in stamps.values()))
         output = _read_manifest(root, stamps, framework)
         plan = layers.plan(layers.LayerEntry(name, stamp.size) for name, stamp in stamps.items())
-        built = pack(root, stamps, plan, staging, compression)
+        built_layers = pack(root, stamps, plan, staging, compression)
         _check_unchanged(root, stamps, reader)
-        files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
-        listing, blob = oci.file_list_layer(files)
+        files = tuple(sorted((f for layer in built_layers for f in layer.files), key=lambda f: f.path))
+        file_list, blob = oci.file_list_layer(files)
         staging.add(blob)
-        documents = oci.documents([*built, listing], output)
+        documents = oci.documents([*built_layers, file_list], output)
         digest = staging.add(documents.image)
         modelpack, lineage_digest = _stage_documents(staging, documents, repository, lineage)
         store.commit(staging, digest, files)
@@ -88,7 +92,7 @@ def build_image(
         image=f"{repository}@{digest}",
         size=sum(file.size for file in files),
         files=files,
-        files_digest=listing.file_list,
+        files_digest=file_list.file_list,
         framework=output.framework or framework,
         metrics=output.metrics,
         source_revision=output.source_revision,
@@ -126,12 +130,13 @@ def _read_manifest(
 
 
 def _stage_documents(
-    staging: Staging, documents: oci.Documents, repository: str, facts: Mapping[str, str]
+    staging: Staging, documents: oci.Documents, repository: str, lineage: Mapping[str, str]
 ) -> tuple[str, str]:
+    """Stage the image's other documents; return the digests of (ModelPack manifest, lineage manifest)."""
     staging.add(documents.config)
     staging.add(documents.modelpack_config)
     staging.add(oci.EMPTY)
-    manifest, blob = oci.lineage(documents.image, repository, facts)
+    manifest, blob = oci.lineage(documents.image, repository, lineage)
     staging.add(blob)
     return staging.add(documents.modelpack), staging.add(manifest)
 

@@ -1,8 +1,8 @@
 """Writes the files of a directory to a staged tree, and hashes each file and each layer, in one pass.
 
-Two hashes of each byte are the cost of a build. Each runs on a thread of its own (hashlib releases the lock)
-while this one reads and others write and sync, across the ends of files and layers. Memory is a few buffers,
-whatever the size.
+The cost of a build is two hashes of each byte. Each hash runs on a thread of its own (hashlib releases the
+GIL), while the calling thread reads, and other threads write and sync. Reading does not wait at the ends of
+files and layers. Memory is `_BUFFERS` chunks, independent of the size of the image.
 """
 
 import hashlib
@@ -25,13 +25,13 @@ from serving.images.store import disk
 from serving.images.store.staging import Staging
 
 _CHUNK = 4 * 1024 * 1024
-"""Bytes read at once; larger chunks were not faster. Buffers are anonymous maps, aligned for direct IO."""
+"""Bytes read at once; larger chunks were not faster."""
 _BUFFERS = 8
 """Chunks in memory at once: disks and hashes are slower by turns."""
 _WRITERS = 2
-"""Writes at once: the disk has the next one when one ends, even if hashing takes all cores."""
+"""Concurrent writes: when one ends, the disk has the next one, even if hashing takes all cores."""
 _UNSYNCED = 32
-"""Most files that wait to be synced; each is an open descriptor."""
+"""Most files that wait for their sync; each has an open descriptor."""
 _ZSTD_LEVEL = 3
 """Fixed, as is the single thread: both change the bytes. Higher levels gain little on weights."""
 
@@ -97,12 +97,23 @@ class CompressedLayer(LayerHash):
         disk.write_all(self._file, data)
 
 
+@dataclass
+class _Buffer:
+    """A chunk in memory, and the hashes and the write that may still read it."""
+
+    memory: memoryview
+    """`_CHUNK` bytes of an anonymous map, which is aligned for direct IO."""
+    work: tuple[Future[None], ...] = ()
+
+
 @dataclass(frozen=True)
 class _Packed:
     """A layer whose bytes were all read; threads may still hash and write them."""
 
     layer: Future[oci.BuiltLayer]
+    """The layer without its files."""
     files: list[tuple[layers.LayerEntry, Future[str]]]
+    """Each file of the layer, and its digest."""
 
     def built(self) -> oci.BuiltLayer:
         files = tuple(oci.File(entry.path, digest.result(), entry.size) for entry, digest in self.files)
@@ -153,12 +164,15 @@ class _Packer:
             pools.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=name))
             for name, threads in (("layer", 1), ("file", 1), ("write", _WRITERS), ("sync", 1))
         )
-        self._buffers = deque(memoryview(mmap.mmap(-1, _CHUNK)) for _ in range(_BUFFERS))
-        self._busy: deque[tuple[Future[None], ...]] = deque(() for _ in range(_BUFFERS))
+        self._buffers = deque(_Buffer(memoryview(mmap.mmap(-1, _CHUNK))) for _ in range(_BUFFERS))
+        """The least recently used one first."""
         self._unsynced: deque[Future[None]] = deque()
+        """The syncs of files whose bytes were all read, oldest first."""
         self._numbers = itertools.count()
+        """Numbers for the file names of compressed layers."""
 
     def layer(self, layer: layers.LayerPlan, compression: str) -> _Packed:
+        """Read the files of a layer, and queue the hashes and writes of their bytes."""
         layer_hash = self._layer_hash(compression)
         headers = b""
         files: list[tuple[layers.LayerEntry, Future[str]]] = []
@@ -171,8 +185,8 @@ class _Packer:
 
     def wait(self) -> None:
         """Wait for all work, and raise its errors."""
-        for work in self._busy:
-            _finish(work)
+        for buffer in self._buffers:
+            _finish(buffer.work)
         _finish(self._unsynced)
 
     def _layer_hash(self, compression: str) -> LayerHash:
@@ -182,22 +196,26 @@ class _Packer:
         return CompressedLayer(self._staging, path, self._opened.enter_context(path.open("xb", buffering=0)))
 
     def _file(self, entry: layers.LayerEntry, layer_hash: LayerHash, headers: bytes) -> Future[str]:
+        """Read a file, and queue its hashes and writes; return its digest.
+
+        `headers` are the bytes of the tar between the file before it and the content of this file.
+        """
         file_hash = hashlib.sha256()
         path = self._staging.file_path(entry.path)
         copy = disk.NewFile(path, entry.size, direct=entry.size >= layers.BIG_FILE)
         self._opened.callback(copy.close)
-        # The latest suffice: the buffers of earlier writes are in use again, so these have ended.
+        # The last `_BUFFERS` writes suffice: an earlier one has ended, as its buffer has been used again.
         writes: deque[Future[None]] = deque(maxlen=_BUFFERS)
         with source.open_file(self._root, entry.path, self._stamps[entry.path]) as file:
-            for start in range(0, max(entry.size, 1), _CHUNK):
-                data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))
+            for start in range(0, max(entry.size, 1), _CHUNK):  # an empty file has one empty chunk
+                buffer = self._next_buffer()
+                data = buffer.memory[: min(_CHUNK, entry.size - start)]
+                _fill(data, file, entry.path)
                 writes.append(self._write_pool.submit(copy.write, data, start))
-                self._busy.append(
-                    (
-                        self._layer_pool.submit(layer_hash.update, headers, data),
-                        self._file_pool.submit(file_hash.update, data),
-                        writes[-1],
-                    )
+                buffer.work = (
+                    self._layer_pool.submit(layer_hash.update, headers, data),
+                    self._file_pool.submit(file_hash.update, data),
+                    writes[-1],
                 )
                 headers = b""
         self._unsynced.append(self._sync_pool.submit(_sync, copy, writes))
@@ -205,18 +223,22 @@ class _Packer:
             self._unsynced.popleft().result()
         return self._file_pool.submit(lambda: f"sha256:{file_hash.hexdigest()}")
 
-    def _fill(self, file: BinaryIO, path: str, size: int) -> memoryview:
-        """Read `size` bytes into the least recently used buffer."""
-        _finish(self._busy.popleft())
+    def _next_buffer(self) -> _Buffer:
+        """Return the least recently used buffer, after its work has ended."""
+        buffer = self._buffers[0]
+        _finish(buffer.work)
         self._buffers.rotate(-1)
-        data = self._buffers[-1][:size]
-        filled = 0
-        while filled < size:
-            count = file.readinto(data[filled:])  # type: ignore[attr-defined]
-            if not count:
-                raise source.still_changing(path)
-            filled += count
-        return data
+        return buffer
+
+
+def _fill(data: memoryview, file: BinaryIO, path: str) -> None:
+    """Read the next `len(data)` bytes of the file at `path`."""
+    filled = 0
+    while filled < len(data):
+        count = file.readinto(data[filled:])  # type: ignore[attr-defined]
+        if not count:
+            raise source.still_changing(path)
+        filled += count
 
 
 def _sync(copy: disk.NewFile, writes: Iterable[Future[None]]) -> None:
@@ -225,5 +247,6 @@ def _sync(copy: disk.NewFile, writes: Iterable[Future[None]]) -> None:
 
 
 def _finish(work: Iterable[Future[None]]) -> None:
+    """Wait for the work, and raise its first error."""
     for part in work:
         part.result()

@@ -1,8 +1,9 @@
 """Reads a directory that another process wrote, and may still be writing, without ever leaving it.
 
-Each directory is opened relative to its parent without following links, so a name that is replaced by a link
-meanwhile is an error. Directories and regular files with one name are accepted, nothing else. A process with
-more rights than the writer reads on behalf of a user: what that user may not read is an error too.
+Each directory is opened relative to its parent without following links, so a name that becomes a link during
+the read is an error. Only directories and regular files without further hard links are accepted. The process
+that reads may have more rights than the user for whom it reads: a file that this user may not read is an
+error too.
 """
 
 import os
@@ -21,6 +22,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ENTER = stat.S_IXOTH
 _LIST = stat.S_IROTH | stat.S_IXOTH
+"""Permissions of others: a reader who does not own a file counts as others, whichever groups it is in."""
 MAX_FILES = 10_000
 """Most files in a model: the manifest (at most 4 MiB) and the ModelVersion's status list each."""
 
@@ -70,6 +72,11 @@ def open_directory(
 
 
 def _open_base(base: Path, *, may_be_replaced: bool) -> int:
+    """Open the directory `base`.
+
+    If other users may have replaced one of its components, only links that this user or root controls are
+    followed.
+    """
     if not may_be_replaced:
         return os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -79,16 +86,17 @@ def _open_base(base: Path, *, may_be_replaced: bool) -> int:
     try:
         if missing:
             raise errors.Permanent("InvalidOutput", f"{base}: does not exist")
+        # `fd` is an O_PATH descriptor, with which a directory cannot be listed.
         return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     finally:
         os.close(fd)
 
 
 def _check_apart(source: Path, fd: int, apart: Path) -> None:
-    """Compare the directory that was opened, whichever links led to it.
+    """Refuse the open directory `fd` if it contains `apart`, lies in it, or is in another mount namespace.
 
-    The name of a directory of another mount namespace, as `/proc/PID/root` leads to, says nothing about its
-    place.
+    The real path is read from the descriptor, as `source` may lead through links. For a directory of another
+    mount namespace (below `/proc/PID/root`) that path names another file or none.
     """
     real, forbidden = Path(f"/proc/self/fd/{fd}").readlink(), apart.resolve()
     try:
@@ -106,6 +114,7 @@ def _check_apart(source: Path, fd: int, apart: Path) -> None:
 
 
 def _check_reader(path: str, status: os.stat_result, reader: int | None, wanted: int) -> None:
+    """Check that the user `reader` owns the file, or that others have the permission bits `wanted`."""
     if reader is None or status.st_uid == reader or status.st_mode & wanted == wanted:
         return
     raise errors.Permanent(
@@ -172,7 +181,9 @@ def _check_file(path: str, status: os.stat_result) -> None:
 
 @contextmanager
 def open_file(root: int, path: str, stamp: FileStamp) -> Iterator[BinaryIO]:
-    """Open a file for reading, and check before and after that its stamp is still this.
+    """Open a file for reading, and check before and after the block that its stamp is `stamp`.
+
+    `path` is relative to `root`, the descriptor of a directory.
 
     Raises:
         errors.Temporary: `OutputStillChanging`.

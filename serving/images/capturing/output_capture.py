@@ -1,4 +1,5 @@
-"""Captures a directory to an image in a registry, without a tag: the controllers verify it, and then tag it.
+"""Captures the output of a job as an image in a registry, without a tag: the controllers verify the image,
+and then tag it.
 
 A capture that was killed is repeated: the same files give the same digests, and blobs that the registry has
 are not sent again.
@@ -19,7 +20,7 @@ from serving.images.store.model_store import CountedStore, ModelStore
 from serving.planning.models.capture import Captured
 
 PROGRESS_SECONDS = 5.0
-"""Between lines of progress in the log: a person who waits sees that it goes on, and an hour is 720 lines."""
+"""Between lines of progress in the log: a person sees that the transfer continues; an hour has 720 lines."""
 _MIB = 2**20
 
 _log = logging.getLogger(__name__)
@@ -31,8 +32,10 @@ class Output:
 
     path: Path
     volume: Path
-    """Its volume; no component of `path` below it may be a link."""
+    """Root of the volume that contains `path`. No component of `path` below the root may be a link, as a link
+    could lead out of the volume."""
     lineage: Mapping[str, str]
+    """Origin of the files: `apiVersion`, `kind`, `name` and `uid` of the job."""
     framework: str = ""
     compression: Literal["none", "zstd"] = "none"
 
@@ -42,9 +45,9 @@ async def capture_to(registry: Registry, target: Reference, output: Output, stor
 
     Args:
         registry: the client.
-        target: the repository.
+        target: the repository, without tag and digest.
         output: the directory.
-        store: a directory for the image until it is pushed.
+        store: root of a model store, which holds the image until it is pushed.
 
     Raises:
         errors.Permanent: as `build_image` and `push`.
@@ -79,9 +82,10 @@ def _build(output: Output, store: ModelStore, repository: str) -> Built:
 
 
 class _Progress:
-    """Bytes that were read to be sent, for the log; `add` is called from several threads."""
+    """Logs the bytes of blobs that a push has read and sent; `add` is called from several threads."""
 
     def __init__(self, total: int) -> None:
+        """`total` is the size of the image's files in bytes. Blobs that the registry has are not sent."""
         self._total = total
         self._sent = 0
         self._reported = clock.monotonic()

@@ -26,11 +26,12 @@ from serving.resources import kinds, names
 TERMINATION_LOG = "/dev/termination-log"
 """The file of a container whose content the kubelet reports."""
 _LONGEST_MESSAGE = 2048
-"""Bytes of a failure: the kubelet keeps 4096 bytes of a message."""
+"""Most bytes of the termination message of a failure; the kubelet keeps 4096."""
 
 
 def main(environment: Mapping[str, str]) -> int:
-    """Capture the output; return the exit status.
+    """Capture the output; return the exit status: 0, `capture_job.REFUSED` if every other Pod would fail too,
+    or 1 if a retry may succeed.
 
     The termination message is the result, or the reason of the failure as `Reason: message`, which is also
     the last line of the log.
@@ -58,7 +59,7 @@ def _failed(log: Path, reason: str, error: Exception, status: int) -> int:
 
 async def _until_terminated(environment: Mapping[str, str]) -> capture.Captured:
     """Capture until SIGTERM, which the first process of a container ignores without a handler."""
-    # The threads that read and hash cannot be cancelled, and nothing of this process has to be kept.
+    # Exit at once: threads that read and hash cannot be cancelled, and the next capture begins anew.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, container_process.TERMINATED)
     return await _capture(environment)
 
@@ -66,16 +67,16 @@ async def _until_terminated(environment: Mapping[str, str]) -> capture.Captured:
 async def _capture(environment: Mapping[str, str]) -> capture.Captured:
     target = Reference.parse(container_process.required(environment, names.CAPTURE_REPOSITORY_ENV))
     output = Output(
-        Path(container_process.required(environment, names.OUTPUT_DIR_ENV)),
-        Path(container_process.required(environment, names.OUTPUT_VOLUME_ENV)),
-        {
+        path=Path(container_process.required(environment, names.OUTPUT_DIR_ENV)),
+        volume=Path(container_process.required(environment, names.OUTPUT_VOLUME_ENV)),
+        lineage={
             "apiVersion": environment.get(names.JOB_API_VERSION_ENV, kinds.JOB.api_version),
             "kind": environment.get(names.JOB_KIND_ENV, kinds.JOB.kind),
             "name": environment.get(names.JOB_NAME_ENV, ""),
             "uid": environment.get(names.JOB_UID_ENV, ""),
         },
-        environment.get(names.CAPTURE_FRAMEWORK_ENV, ""),
-        _compression(environment.get(names.CAPTURE_COMPRESSION_ENV) or "none"),
+        framework=environment.get(names.CAPTURE_FRAMEWORK_ENV, ""),
+        compression=_compression(environment.get(names.CAPTURE_COMPRESSION_ENV) or "none"),
     )
     store = Path(container_process.required(environment, names.CAPTURE_STORE_ENV))
     secrets = PullSecrets.of(environment)

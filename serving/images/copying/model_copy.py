@@ -1,7 +1,8 @@
 """Copies the files of a model image from its registry into a volume, and verifies every byte.
 
-A download that breaks continues where it broke. A copy that was killed downloads only the layers again whose
-files are not all there. The digest of the list of the files, which the caller knows, covers the result.
+A download that breaks continues where it broke. After a copy that was killed, the next one downloads only the
+layers of which a file is missing or damaged. At the end the digest of `files.json`, the list of the copied
+files, must be the one that the caller expects.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from serving.resources.formats import file_list
 from serving.settings import DEFAULTS, StoreSettings
 
 PROGRESS_SECONDS = 5.0
-"""Between lines of progress in the log: a person who waits sees that it goes on, and an hour is 720 lines."""
+"""Between lines of progress in the log: a person sees that the transfer continues; an hour has 720 lines."""
 _MIB = 2**20
 
 _log = logging.getLogger(__name__)
@@ -34,14 +35,14 @@ async def copy(
     files_digest: str,
     settings: StoreSettings = DEFAULTS.store,
 ) -> None:
-    """Copy the files of an image; those that an earlier attempt has written are verified and kept.
+    """Copy the files of an image; layers whose files an earlier attempt has written are verified and kept.
 
     Args:
         registry: the client.
         reference: the image, by digest.
         target: gets the files.
-        files_digest: of the list of the files.
-        settings: bounds of the unpacked size.
+        files_digest: expected digest of `files.json`, the list of the files.
+        settings: bounds of the unpacked size of compressed layers.
 
     Raises:
         errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized` and others of the registry.
@@ -52,19 +53,19 @@ async def copy(
         return
     manifest = await manifests.get_image(registry, reference)
     parsed = image.parse(manifest.data)
-    # The list of the files is made of the files that arrive: an image of another builder has none.
-    layers = [
-        layer for layer in {each.digest: each for each in parsed.layers}.values() if not layer.file_list
-    ]
-    kept = await asyncio.to_thread(_kept, target, layers)
-    await asyncio.to_thread(target.keep_only, [file for layer in kept for file in layer.files or ()])
+    distinct = {layer.digest: layer for layer in parsed.layers}.values()
+    # The list of the files is computed from the copied files: images of other builders have no layer with it.
+    layers = [layer for layer in distinct if not layer.file_list]
+    kept = await asyncio.to_thread(_complete_layers, target, layers)
+    kept_files = [file for layer in kept for file in layer.files or ()]
+    await asyncio.to_thread(target.keep_only, kept_files)
     missing = [layer for layer in layers if layer not in kept]
     if kept:
         _log.info("%d of %d layers are copied already", len(kept), len(layers))
     async with _progress(reference, sum(layer.size for layer in missing)) as progress:
         attempt = _Attempt(registry, reference, target, parsed, settings=settings, progress=progress)
         copied = await attempt.layers(missing)
-    files = [*copied, *(file for layer in kept for file in layer.files or ())]
+    files = [*copied, *kept_files]
     image.check_paths([file.path for file in files])
     document = file_list.encode((file.path, file.digest, file.size) for file in files)
     if (digest := file_list.digest_of(document)) != files_digest:
@@ -75,13 +76,16 @@ async def copy(
     _log.info("copied %d files of %s", len(files), reference)
 
 
-def _kept(target: CopiedFiles, layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layers whose files are all there; of a layer of another builder, nobody knows the files."""
+def _complete_layers(target: CopiedFiles, layers: Sequence[Layer]) -> list[Layer]:
+    """Return the layers whose files are all in the volume.
+
+    A layer of another builder is never one of them, as its manifest does not list the files.
+    """
     return [layer for layer in layers if layer.files is not None and target.has(layer.files)]
 
 
 class _Progress:
-    """The bytes received, for the log."""
+    """The bytes of layers that were received, for the log; `total` is how many this attempt downloads."""
 
     def __init__(self, reference: Reference, total: int) -> None:
         self._reference = reference
@@ -111,7 +115,7 @@ async def _progress(reference: Reference, total: int) -> AsyncIterator[_Progress
 
 
 class _Attempt:
-    """The layers that one attempt downloads."""
+    """The downloads of one attempt, which share a bound of the number of files."""
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class _Attempt:
         self._budget = FileBudget(source.MAX_FILES)
 
     async def layers(self, layers: Sequence[Layer]) -> list[oci.File]:
-        """Download and unpack layers; return their files."""
+        """Download and unpack layers, several at a time; return their files, in no order."""
         files: list[oci.File] = []
         limit = self._registry.settings.parallel
         with ThreadPoolExecutor(limit, thread_name_prefix="copy") as threads:

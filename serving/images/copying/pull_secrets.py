@@ -28,7 +28,7 @@ class PullSecrets:
             if name not in self._missing:
                 where = f"Secret {name}: .dockerconfigjson"
                 config = docker_config.parse((directory / name).read_bytes(), where, programs=False)
-                auths = {**config.auths, **auths}
+                auths = {**config.auths, **auths}  # the login of an earlier Secret has precedence
         self._config = DockerConfig(auths)
 
     @classmethod
@@ -48,7 +48,7 @@ class PullSecrets:
         return Credentials(lambda: self._config)
 
     def explain(self, error: errors.Permanent) -> errors.Permanent:
-        """Return an error of the registry, with the missing Secrets if it refused the login."""
+        """Return the error; if the registry refused the login, its message also names the missing Secrets."""
         if error.reason != "Unauthorized":
             return error
         if self._missing:

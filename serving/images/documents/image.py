@@ -41,10 +41,13 @@ class Layer:
     digest: str
     size: int
     compression: str
+    """`gzip`, `zstd`, or empty."""
     files: tuple[oci.File, ...] | None
-    """From the annotation `dev.slipway.files`; None if another tool built the layer."""
+    """From the annotation `dev.slipway.files`; None without it, as in layers of other tools; () for the layer
+    of the list of all files."""
     file_list: str = ""
-    """From the annotation `dev.slipway.file-list`: digest of the list of all files, if the layer has that."""
+    """From the annotation `dev.slipway.file-list`: digest of `files.json`, the list of all files, if the
+    layer has the list; else empty."""
 
     @property
     def is_reproducible(self) -> bool:
@@ -52,7 +55,7 @@ class Layer:
         return self.files is not None and not self.compression and not self.file_list
 
     def plan(self) -> layers.LayerPlan:
-        """Return the layer as `layers.entries` takes it."""
+        """Return the layer's files as a plan, from which `layers.entries` reproduces the tar headers."""
         return layers.LayerPlan(tuple(layers.LayerEntry(file.path, file.size) for file in self.files or ()))
 
 
@@ -70,7 +73,7 @@ class Image:
 
     @property
     def kept(self) -> frozenset[str]:
-        """Digests of the blobs that the files do not reproduce."""
+        """Digests of the blobs that must be kept, as the files do not reproduce them."""
         reproducible = {layer.digest for layer in self.layers if layer.is_reproducible}
         return self.blobs - reproducible
 
@@ -117,7 +120,7 @@ def parse(manifest: bytes) -> Image:
 
 
 def diff_ids(config: bytes, count: int) -> tuple[str, ...]:
-    """Return the digests of the uncompressed layers that an image config lists.
+    """Return the digests of the uncompressed layers that an image config lists, which must be `count`.
 
     Raises:
         errors.Permanent: `InvalidImage`.
@@ -130,7 +133,10 @@ def diff_ids(config: bytes, count: int) -> tuple[str, ...]:
 
 
 def subject(document: bytes) -> str | None:
-    """Return the digest of the image that a manifest refers to; None if it is no such manifest."""
+    """Return the digest in the `subject` of a manifest, such as the image that a signature refers to.
+
+    None if the bytes are not a manifest, or one without a valid subject.
+    """
     if len(document) > oci.MAX_MANIFEST or not document.startswith(b"{"):
         return None
     try:
@@ -141,7 +147,9 @@ def subject(document: bytes) -> str | None:
 
 
 def referred(document: bytes) -> frozenset[str]:
-    """Return the digests of config and layers of a manifest that has a `subject`."""
+    """Return the digests of config and layers of a manifest for which `subject` is not None; they are not
+    validated.
+    """
     manifest = json.loads(document)
     blobs = manifest.get("layers")
     descriptors = [manifest.get("config"), *(blobs if isinstance(blobs, list) else [])]
@@ -149,7 +157,7 @@ def referred(document: bytes) -> frozenset[str]:
 
 
 def check_paths(paths: Sequence[str]) -> None:
-    """Refuse files that cannot be in one tree.
+    """Refuse paths that cannot be in one tree, as `layers.check_paths`, with the error for images.
 
     Raises:
         errors.Permanent: `InvalidImage`.

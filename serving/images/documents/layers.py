@@ -25,6 +25,7 @@ BLOCK = 512
 TRAILER = bytes(2 * BLOCK)
 """End of archive: two zero blocks (POSIX.1-2001, pax)."""
 WHITEOUT = ".wh."
+"""Prefix of names by which a layer deletes files of lower layers (OCI image-spec, layer.md)."""
 _MAX_NAME = 255
 """Most bytes in a component of a path: NAME_MAX of Linux file systems."""
 
@@ -50,17 +51,16 @@ class LayerPlan:
 def plan(files: Iterable[LayerEntry]) -> tuple[LayerPlan, ...]:
     """Group the files: one layer for all small files, then a layer per big file, in path order.
 
-    If that were more than `MAX_LAYERS` with the layer of the list, the smallest of the big files join the
-    first layer.
+    With more big files than fit into `MAX_LAYERS`, the smallest of them join the first layer.
 
     Raises:
-        errors.Permanent: `InvalidOutput`, an image cannot hold a path.
+        errors.Permanent: `InvalidOutput`, a path that an image cannot hold.
     """
     entries = sorted(files, key=lambda entry: entry.path)
     check_paths([entry.path for entry in entries])
     big = [entry for entry in entries if entry.size >= BIG_FILE]
     by_size = sorted(big, key=lambda entry: (-entry.size, entry.path))
-    alone = set(by_size[: MAX_LAYERS - 2])
+    alone = set(by_size[: MAX_LAYERS - 2])  # two layers are for the small files and for the list of all files
     together = tuple(entry for entry in entries if entry not in alone)
     layers = [LayerPlan(together)] if together else []
     return (*layers, *(LayerPlan((entry,)) for entry in entries if entry in alone))
@@ -96,7 +96,7 @@ def check_paths(paths: Sequence[str]) -> None:
 
 
 def broken_rule(path: str) -> str:
-    """Return the rule that a path breaks, or an empty string."""
+    """Return the rule for paths in an image that this path breaks, or an empty string."""
     parts = path.split("/")
     if not path or path.startswith("/"):
         return "must be a relative path"
@@ -119,12 +119,13 @@ def _folded(path: str) -> str:
 
 
 def _parents(path: str) -> list[str]:
+    """Return the directories of a path, outermost first: `a`, `a/b` for `a/b/file`."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[: i + 1]) for i in range(len(parts))]
 
 
 def entries(layer: LayerPlan) -> Iterator[tuple[bytes, LayerEntry | None]]:
-    """Yield (header bytes, file) in archive order; the file is None for directories.
+    """Yield (tar header, file) for each member of the layer's tar, in order; file is None for a directory.
 
     After a file's header come its bytes and `padding(size)`; after the last entry comes `TRAILER`.
     """
@@ -138,7 +139,7 @@ def entries(layer: LayerPlan) -> Iterator[tuple[bytes, LayerEntry | None]]:
 
 
 def of_file_list(document: bytes) -> bytes:
-    """Return the layer with the list of the image's files, beside `ROOT`."""
+    """Return the tar with the one file `files.json`, beside `ROOT`; `document` is its content."""
     header = _header(file_list.NAME, len(document), tarfile.REGTYPE)
     return header + document + padding(len(document)) + TRAILER
 

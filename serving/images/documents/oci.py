@@ -1,8 +1,9 @@
 """Writes the JSON documents of an image: config, image manifest, ModelPack manifest, lineage. Pure.
 
-The files alone determine the image manifest, so the same files give the same digest. Their origin differs per
-Job: lineage is a document of its own that refers to the image (`subject`). Media types and annotations: OCI
-image-spec 1.1; github.com/modelpack/model-spec.
+The files alone determine the image manifest, so the same files give the same digest. The origin of the files
+differs per Job: lineage is a document of its own that refers to the image (`subject`). The ModelPack manifest
+has the same layers, for tools of that format. Media types and annotations: OCI image-spec 1.1;
+github.com/modelpack/model-spec.
 """
 
 import hashlib
@@ -58,7 +59,7 @@ class BuiltLayer:
     compression: str = ""
     """Empty or `zstd`."""
     file_list: str = ""
-    """Digest of the list of all files, if the layer has that and none of the files."""
+    """Digest of `files.json`, if this is its layer, which has none of `files`; else empty."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +83,28 @@ def encode(document: Any) -> bytes:
 
 
 def descriptor(media_type: str, data: bytes) -> dict[str, Any]:
-    """Return the OCI descriptor of a small blob."""
+    """Return the OCI descriptor of a blob with this content."""
     return {"mediaType": media_type, "digest": digest_of(data), "size": len(data)}
 
 
 def referrer(document: Mapping[str, Any], data: bytes) -> dict[str, Any]:
-    """Return a document's descriptor in a list of referrers (OCI distribution-spec, "Listing Referrers")."""
+    """Return a manifest's descriptor in a list of referrers (OCI distribution-spec, "Listing Referrers").
+
+    `document` is the parsed manifest, `data` its exact bytes.
+    """
     config = document.get("config")
-    kind = document.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else None)
-    optional = {"artifactType": kind, "annotations": document.get("annotations")}
+    config_type = config.get("mediaType") if isinstance(config, dict) else None
+    optional = {
+        "artifactType": document.get("artifactType") or config_type,
+        "annotations": document.get("annotations"),
+    }
     return descriptor(str(document.get("mediaType") or MANIFEST_TYPE), data) | {
         name: value for name, value in optional.items() if value
     }
 
 
 def file_list_layer(files: Iterable[File]) -> tuple[BuiltLayer, bytes]:
-    """Return the layer with the list of the files, and its blob: a tar without compression."""
+    """Return the layer of `files.json`, the list of these files, and its blob: a tar without compression."""
     document = file_list.encode((file.path, file.digest, file.size) for file in files)
     blob = layers.of_file_list(document)
     digest = digest_of(blob)
@@ -109,7 +116,7 @@ def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
 
     Args:
         built: the layers, in order.
-        output: the content of `slipway.json`, which is one of the files, so that the digest may depend on it.
+        output: the content of `slipway.json`. The manifest may depend on it, as it is one of the files.
 
     Raises:
         errors.Permanent: `TooManyFiles`, the manifest would be larger than registries accept.
@@ -196,7 +203,13 @@ def _annotations(built: Sequence[BuiltLayer], output: OutputManifest) -> dict[st
 
 
 def lineage(image: bytes, repository: str, facts: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Return (manifest, blob) of the document about the origin of an image's files."""
+    """Return (manifest, blob) of the document about the origin of an image's files.
+
+    Args:
+        image: the bytes of the image's manifest.
+        repository: the image's name without tag or digest.
+        facts: the origin, such as the name and uid of the Job.
+    """
     blob = encode({"repository": repository, **facts})
     manifest = encode(
         {

@@ -18,7 +18,7 @@ from serving import errors
 from serving.resources import names
 
 MAX_BYTES = 256 * 1024
-"""Its content becomes annotations and a status: a description, not a data file."""
+"""Most bytes of `slipway.json`: its content becomes annotations of the image and a part of a status."""
 _FIELDS = ("framework", "metrics", "sourceRevision", "inputs")
 _FRAMEWORK = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _METRIC = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.@/]{0,126}[A-Za-z0-9])?")
@@ -44,7 +44,7 @@ DATATYPES = (
 
 @dataclass(frozen=True)
 class Input:
-    """One input tensor; -1 in the shape is any size."""
+    """One input tensor; `datatype` is one of `DATATYPES`, and -1 in the shape is any size."""
 
     name: str
     datatype: str

@@ -27,9 +27,10 @@ SIGNATURE_ARTIFACT = "application/vnd.dev.cosign.artifact.sig.v1+json"
 """artifactType by which cosign finds signatures among an image's referrers (cosign, pkg/oci/remote, OCI 1.1
 mode).
 """
-_KIND = "cosign container image signature"
+_PAYLOAD_KIND = "cosign container image signature"
+"""`critical.type` of the payloads that cosign writes; containers/image writes another one."""
 _ALGORITHM = ec.ECDSA(hashes.SHA256())
-_COSIGN_PEM = (b"ENCRYPTED SIGSTORE PRIVATE KEY", b"ENCRYPTED COSIGN PRIVATE KEY")
+_COSIGN_PEM_LABELS = (b"ENCRYPTED SIGSTORE PRIVATE KEY", b"ENCRYPTED COSIGN PRIVATE KEY")
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
@@ -49,7 +50,7 @@ def private_key(pem: bytes, password: bytes | None = None) -> PrivateKey:
     Raises:
         errors.Permanent: `InvalidKey`.
     """
-    if any(kind in pem for kind in _COSIGN_PEM):
+    if any(label in pem for label in _COSIGN_PEM_LABELS):
         raise errors.Permanent(
             "InvalidKey",
             "the private key is in cosign's own encryption, which is not supported: "
@@ -99,7 +100,7 @@ def payload(name: str, digest: str) -> bytes:
             "critical": {
                 "identity": {"docker-reference": name},
                 "image": {"docker-manifest-digest": digest},
-                "type": _KIND,
+                "type": _PAYLOAD_KIND,
             },
             "optional": None,
         }
@@ -112,14 +113,14 @@ def sign(document: bytes, key: PrivateKey) -> Signature:
 
 
 def verify(signature: Signature, digest: str, keys: Sequence[PublicKey]) -> bool:
-    """Whether the signature is by one of the keys and for this digest; the name may differ, as images are
-    copied.
+    """Whether the signature is by one of the keys and for this digest. The repository in the payload is not
+    checked, as images are copied.
     """
     return any(_signed(signature, key) for key in keys) and _digest_in(signature.payload) == digest
 
 
 def signers(signatures: Sequence[Signature], digest: str, keys: Mapping[str, PublicKey]) -> frozenset[str]:
-    """Return the names of the keys that made one of the signatures for this digest."""
+    """Return the names, in `keys`, of the keys that made one of the signatures for this digest."""
     return frozenset(
         name
         for name, key in keys.items()
@@ -136,24 +137,29 @@ def _signed(signature: Signature, key: PublicKey) -> bool:
 
 
 def _digest_in(document: bytes) -> str:
+    """Return the digest that a payload is about, or '' if the bytes are not a payload."""
     try:
         critical: Any = json.loads(document)["critical"]
-        return str(critical["image"]["docker-manifest-digest"]) if critical["type"] == _KIND else ""
+        return str(critical["image"]["docker-manifest-digest"]) if critical["type"] == _PAYLOAD_KIND else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
 def layer(signature: Signature) -> dict[str, Any]:
-    """Return the layer of a signature manifest that holds a signature."""
+    """Return the descriptor of the layer that holds a signature, in a signature manifest."""
     annotations = {SIGNATURE_ANNOTATION: signature.signature}
     return {**oci.descriptor(PAYLOAD_TYPE, signature.payload), "annotations": annotations}
 
 
 def documents(layers: Sequence[Mapping[str, Any]], subject: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return (manifest, config) of these signature layers; `subject` is the signed image's descriptor.
+    """Return (manifest, config), as bytes, of the signatures of one image.
 
-    cosign reads the layers as those of an image, so the config lists them. Layers of other signers keep their
-    further content: certificates, entries of a log.
+    cosign reads the layers as those of an image, so the config lists them.
+
+    Args:
+        layers: descriptors as `layer` makes them. Those of other signers keep their further annotations, such
+            as certificates and entries of a log.
+        subject: descriptor of the signed image.
     """
     config = oci.encode(
         {

@@ -17,19 +17,19 @@ _STREAMS = re.compile(
     rb"\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x|ZF[\s+\-_xX0-9a-fA-F]{17}",
     re.DOTALL,
 )
-"""gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and joblib's format before 0.10, whose
-size is any number that `int` reads in base 16."""
+"""First bytes of gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and of joblib's format
+before 0.10: `ZF`, and a size in any form that `int` reads in base 16."""
 _ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
-"""zlib's header is two bytes, and text may begin with two of them (`x^`)."""
+"""zlib's header. It has only two bytes, and text may begin with one of these headers (`x^`)."""
 _PIECE = 256
-"""Bytes unpacked at a time: the bytes before a damaged piece count."""
-_UNKNOWN = 1 << 62
-"""Size of the unpacked data of a stream, of which only the beginning is unpacked."""
+"""Compressed bytes unpacked at a time. Of a damaged stream, the pieces before the damaged one count."""
+_UNKNOWN_SIZE = 1 << 62
+"""Size of a `Content` of unpacked data of which only the beginning is unpacked: larger than any real size."""
 _TAR_HEADER = 512
 
 
 def is_compressed(content: Content) -> bool:
-    """Whether the file begins as a compressed stream does; of zlib's, only one with a pickle counts."""
+    """Whether the file begins as a compressed stream does; a zlib stream counts only if it has a pickle."""
     if _STREAMS.match(content.head):
         return True
     return has_zlib_header(content) and is_pickle(_unpacked(content))
@@ -41,17 +41,23 @@ def has_zlib_header(content: Content) -> bool:
 
 
 def _unpacked(content: Content) -> Content:
-    """Return the first bytes of a zlib stream's data, up to its end or its first damaged piece."""
-    stream, unpacked, at, is_all = zlib.decompressobj(), b"", 0, False
-    while len(unpacked) < HEAD and not is_all and at < content.examined:
+    """Return the first bytes of a zlib stream's data: about `HEAD`, up to the end or the first damaged piece.
+
+    The size of the result is the number of these bytes if no more data can follow, else `_UNKNOWN_SIZE`.
+    """
+    stream = zlib.decompressobj()
+    unpacked = b""
+    at = 0
+    is_at_end = False
+    while len(unpacked) < HEAD and not is_at_end and at < content.examined:
         packed = content.beginning(at, _PIECE)
         at += len(packed)
         try:
             unpacked += stream.decompress(packed, HEAD)
         except zlib.error:
-            is_all = True
-        is_all |= stream.eof or (at == content.size and not stream.unconsumed_tail)
-    return Content(io.BytesIO(unpacked), len(unpacked) if is_all else _UNKNOWN, len(unpacked))
+            is_at_end = True
+        is_at_end |= stream.eof or (at == content.size and not stream.unconsumed_tail)
+    return Content(io.BytesIO(unpacked), len(unpacked) if is_at_end else _UNKNOWN_SIZE, len(unpacked))
 
 
 def is_tar(content: Content) -> bool:

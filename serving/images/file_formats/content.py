@@ -7,13 +7,14 @@ HEAD = 64 * 1024
 
 
 class Unexamined(Exception):
-    """The bytes exist, and are not examined: those behind the beginning of a member of an archive."""
+    """The bytes exist, but are not available: of a member of an archive only the beginning is unpacked."""
 
 
 class Content:
     """The bytes of a file of `size` bytes, of which the first `examined` can be read."""
 
     def __init__(self, file: BinaryIO, size: int, examined: int | None = None) -> None:
+        """`size` and `examined` are bytes; without `examined` all of the file can be read."""
         self.file = file
         self.size = size
         self.examined = size if examined is None else examined

@@ -1,8 +1,8 @@
 """Recognises formats that hold data alone: safetensors, ONNX, SentencePiece, NumPy without objects, text.
 Pure.
 
-The binary formats of models pass only if all of the file has their structure, so that nothing hides behind
-it.
+A file passes as a binary format only if the format's structure accounts for all of its bytes, so that no code
+can hide behind the data.
 """
 
 import ast
@@ -16,24 +16,28 @@ from serving.images.file_formats.content import HEAD, Content, Unexamined
 from serving.images.file_formats.message_fields import BYTES, MOST_FIELDS, VARINT, fields
 
 _LONGEST_HEADER = 16 * 1024 * 1024
-"""Of a safetensors file; the headers of the largest public models have 1 MiB."""
+"""Most bytes of the header of a safetensors file; the headers of the largest public models have 1 MiB."""
 _ONNX = {1: VARINT, 5: VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), BYTES)
 """Fields of ModelProto and their wire types (https://github.com/onnx/onnx, onnx/onnx.proto)."""
 _ONNX_GRAPH = 7
+"""Number of the field with the graph, which every model has."""
 _SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), BYTES)
 """Fields of ModelProto (https://github.com/google/sentencepiece, src/sentencepiece_model.proto)."""
 _SENTENCE_PIECE_PIECES = 1
+"""Number of the field with a word of the vocabulary."""
 NUMPY_MAGIC = b"\x93NUMPY"
 _PLAIN_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufcmMSUV])(?P<size>\d+)(\[\w+\])?", re.ASCII)
-"""Elements of a NumPy file that are no Python objects, as NumPy writes them; it reads many other words for
-objects, which are a pickle (numpy/lib/_format_impl.py).
+"""Types of elements that are no Python objects, as NumPy writes them. Any other text counts as objects,
+which are a pickle: NumPy reads many names of them (numpy/lib/_format_impl.py).
 """
 _UCS4 = 4
-"""Bytes of a character in an array of texts."""
+"""Bytes of a character in an array of texts (kind `U`)."""
 _TEXT_CHUNK = 1024 * 1024
 _PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG ")
-"""Of YAML: names an object of Python to make, in full, with escapes, or by a handle."""
+"""Tags of YAML that make a parser create a Python object: named in full, with escapes (`%`), or by a handle
+that `%TAG` defines."""
 _TAG_OVERLAP = 1024
+"""Bytes behind a chunk that are searched with it; every tag that `_PYTHON_TAG` matches is shorter."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 """Characters that text does not have: all controls but tab, line ends, form feed and escape."""
 
@@ -49,18 +53,19 @@ def is_safetensors(content: Content) -> bool:
     except (Unexamined, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
     end = 0
-    for first, last in ranges:
-        if first != end or last < first:
+    for tensor_begin, tensor_end in ranges:
+        if tensor_begin != end or tensor_end < tensor_begin:
             return False
-        end = last
+        end = tensor_end
     return end == content.size - 8 - length
 
 
 def _range(tensor: Any) -> tuple[int, int]:
-    first, last = tensor["data_offsets"]
-    if type(first) is not int or type(last) is not int or not isinstance(tensor["dtype"], str):
+    """Return the offsets of a tensor's first byte and behind its last one, from the end of the header."""
+    begin, end = tensor["data_offsets"]
+    if type(begin) is not int or type(end) is not int or not isinstance(tensor["dtype"], str):
         raise TypeError
-    return first, last
+    return begin, end
 
 
 def is_onnx(content: Content) -> bool:
@@ -74,6 +79,10 @@ def is_sentence_piece(content: Content) -> bool:
 
 
 def _is_message(content: Content, wire_types: dict[int, int], required: int) -> bool:
+    """Whether the whole file is a protobuf message with only these fields, and with the field `required`.
+
+    `wire_types` has the wire type of each field by its number.
+    """
     numbers = set()
     try:
         for count, field in enumerate(fields(content, 0, content.size)):
@@ -92,7 +101,9 @@ def has_numpy_objects(content: Content) -> bool:
 
 
 def is_numpy(content: Content) -> bool:
-    """Whether a file with NumPy's magic number ends with its array: programs may read several of a file."""
+    """Whether a file with NumPy's magic number ends with its array: programs may read a second array behind
+    it, which could be a pickle.
+    """
     header = _numpy_header(content)
     if header is None or header.element_bytes is None:
         return False
@@ -101,14 +112,17 @@ def is_numpy(content: Content) -> bool:
 
 class _NumpyHeader(NamedTuple):
     size: int
+    """Bytes before the first element."""
     elements: int
+    """Number of elements of the array."""
     element_bytes: int | None
     """None for Python objects."""
 
 
 def _numpy_header(content: Content) -> _NumpyHeader | None:
-    prefix = 2 if content.head[6:7] == b"\x01" else 4
-    begin = 8 + prefix
+    """Return the header of a file with NumPy's magic number; None if it cannot be read."""
+    length_bytes = 2 if content.head[6:7] == b"\x01" else 4  # by the version of the format
+    begin = 8 + length_bytes
     end = begin + int.from_bytes(content.head[8:begin], "little")
     if end > len(content.head):
         return None
@@ -119,16 +133,22 @@ def _numpy_header(content: Content) -> _NumpyHeader | None:
         return None
 
 
-def _bytes_of(elements: Any) -> int | None:
-    """Return the size of a type: by its name, of an array in a record, or of all fields of a record."""
-    if isinstance(elements, str):
-        name = _PLAIN_TYPE.fullmatch(elements)
-        return None if name is None else int(name["size"]) * (_UCS4 if name["kind"] == "U" else 1)
-    if isinstance(elements, tuple):
-        return _times(_bytes_of(elements[0]), elements[1])
+def _bytes_of(descr: Any) -> int | None:
+    """Return the bytes of one element of a type; None if it holds Python objects.
+
+    `descr` describes the type as in NumPy's header: a name such as `<f8`, (type, shape) of an array in a
+    record, or a list of (name, type) and (name, type, shape), the fields of a record.
+    """
+    if isinstance(descr, str):
+        plain = _PLAIN_TYPE.fullmatch(descr)
+        if plain is None:
+            return None
+        return int(plain["size"]) * (_UCS4 if plain["kind"] == "U" else 1)
+    if isinstance(descr, tuple):
+        return _times(_bytes_of(descr[0]), descr[1])
     total = 0
-    for _, part, *shapes in elements:
-        size = _times(_bytes_of(part), *shapes)
+    for _, field_type, *shapes in descr:
+        size = _times(_bytes_of(field_type), *shapes)
         if size is None:
             return None
         total += size
@@ -136,14 +156,15 @@ def _bytes_of(elements: Any) -> int | None:
 
 
 def _times(size: int | None, shape: Any = ()) -> int | None:
+    """Return the bytes of an array of elements of `size` bytes; None if the size is None."""
     return None if size is None else size * _count(shape)
 
 
 def _count(shape: Any) -> int:
-    """Return the elements of an array.
+    """Return the number of elements of an array; a shape may be one length.
 
     Raises:
-        ValueError: the shape is none.
+        ValueError: it is not a shape.
     """
     lengths = shape if isinstance(shape, tuple) else (shape,)
     if not all(type(length) is int and length >= 0 for length in lengths):
@@ -153,7 +174,8 @@ def _count(shape: Any) -> int:
 
 def is_text(content: Content) -> bool:
     """Whether all that is examined is UTF-8 without control characters; an empty file is text."""
-    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    at = 0
     try:
         while chunk := content.beginning(at, _TEXT_CHUNK if at else HEAD):
             at += len(chunk)
@@ -165,6 +187,6 @@ def is_text(content: Content) -> bool:
 
 
 def has_python_tag(content: Content) -> bool:
-    """Whether text, read as YAML, may make objects of Python."""
-    places = range(0, content.examined, _TEXT_CHUNK)
-    return any(_PYTHON_TAG.search(content.beginning(at, _TEXT_CHUNK + _TAG_OVERLAP)) for at in places)
+    """Whether a YAML parser may create Python objects from a text."""
+    chunk_offsets = range(0, content.examined, _TEXT_CHUNK)
+    return any(_PYTHON_TAG.search(content.beginning(at, _TEXT_CHUNK + _TAG_OVERLAP)) for at in chunk_offsets)

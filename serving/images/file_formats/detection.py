@@ -2,9 +2,9 @@
 
 Code is what runs in the program that loads the file: a pickle calls what it names, a script is run. A name
 that promises code counts whatever the bytes are, and bytes of code count whatever the name is. All other
-files must be of a format that holds data alone; a file of no known format counts as code. The tensors that an
-ONNX model keeps beside itself have no format: the model has to name their file, and they must not begin as
-anything does that a program unpacks or runs.
+files must be of a format that holds data alone; a file of no known format counts as code. The files in which
+an ONNX model keeps tensors have no format: a model has to name such a file, and it must not begin like
+a file that a program unpacks or runs.
 """
 
 import re
@@ -29,7 +29,7 @@ PICKLE = FileFormat("Pickle", has_code=True)
 PROGRAM = FileFormat("Program", has_code=True)
 PYTHON = FileFormat("Python", has_code=True)
 ARCHIVE = FileFormat("Archive", has_code=True)
-"""A zip archive with parts that are of no known format, or that cannot be looked into; a tar."""
+"""A zip archive with members of no known format, or that cannot be examined; a tar."""
 COMPRESSED = FileFormat("Compressed", has_code=True)
 """A stream that joblib unpacks and loads; its data are not examined."""
 UNRECOGNIZED = FileFormat("Unrecognized", has_code=True)
@@ -71,7 +71,8 @@ _MAGIC: dict[bytes, FileFormat] = {
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _SKOPS_SCHEMA = "schema.json"
 _SKOPS_RAW = ".bin"
-"""Suffix of the members of a skops file that are bytes objects, which it returns as they are."""
+"""Suffix of the members of a skops file that are bytes objects. skops returns these bytes as they are, so
+they may have no known format."""
 _BINARY_DATA: dict[str, tuple[FileFormat, Callable[[Content], bool]]] = {
     ".safetensors": (SAFETENSORS, data_formats.is_safetensors),
     ".onnx": (ONNX, data_formats.is_onnx),
@@ -81,11 +82,11 @@ _BINARY_DATA: dict[str, tuple[FileFormat, Callable[[Content], bool]]] = {
 ONNX_TENSORS = (".onnx.data", ".onnx_data")
 """Suffixes of the tensors that an ONNX model keeps beside itself: raw bytes without a structure."""
 _PYC_MAGIC = b"\r\n"
-"""Of compiled Python, behind the two bytes of its version (importlib.util.MAGIC_NUMBER)."""
+"""Bytes 2 and 3 of compiled Python; the bytes before them are its version (importlib.util.MAGIC_NUMBER)."""
 
 
 def detect(path: str, content: Content, onnx_tensors: Collection[str] = ()) -> FileFormat:
-    """Return the format of a file; `onnx_tensors` are the files in which ONNX models keep tensors."""
+    """Return the format of a file; ONNX models keep tensors in the files with the paths `onnx_tensors`."""
     if (code := _by_name(path) or _by_bytes(content)) is not None:
         return code
     if archives.is_zip(content):
@@ -96,7 +97,7 @@ def detect(path: str, content: Content, onnx_tensors: Collection[str] = ()) -> F
 
 
 def _by_name(path: str) -> FileFormat | None:
-    """Return the format of code that the name promises."""
+    """Return the format of code that the name promises; None if it promises none."""
     name = path.rpartition("/")[2].lower()
     if _VERSIONED_LIBRARY.fullmatch(name):
         return PROGRAM
@@ -107,7 +108,7 @@ def _by_name(path: str) -> FileFormat | None:
 
 
 def _by_bytes(content: Content) -> FileFormat | None:
-    """Return the format of code that the bytes have."""
+    """Return the format of code that the bytes have; None if they have none."""
     for magic, file_format in _MAGIC.items():
         if content.head.startswith(magic):
             return file_format
@@ -130,14 +131,18 @@ def _is_hdf5(content: Content) -> bool:
 
 
 def _tensors(content: Content) -> FileFormat:
-    """Return the format of raw tensors. Bytes that are rare there may be code, unlike in text."""
+    """Return the format of a file of raw tensors.
+
+    A header of zlib or of compiled Python counts as code here. `_by_bytes` does not go by these two bytes
+    alone, as text may begin with them; few tensors do.
+    """
     if compressed.has_zlib_header(content):
         return COMPRESSED
     return PYTHON if content.head[2:4] == _PYC_MAGIC else ONNX
 
 
 def _data(path: str, content: Content) -> FileFormat:
-    """Return the format of bytes that have no code."""
+    """Return the format of a file in which no code was detected: a data format, or UNRECOGNIZED."""
     name = path.lower()
     if content.head.startswith(data_formats.NUMPY_MAGIC):
         return NUMPY if data_formats.is_numpy(content) else UNRECOGNIZED
@@ -148,8 +153,12 @@ def _data(path: str, content: Content) -> FileFormat:
 
 
 def _archive(path: str, content: Content, *, is_nested: bool = False) -> FileFormat:
-    """Return the format of a zip archive: that of its first member with code, else its own."""
-    names, formats = [], set()
+    """Return the format of a zip archive: that of its first member with code, else its own.
+
+    An archive in a nested archive is not examined, and counts as code.
+    """
+    names: list[str] = []
+    formats: set[FileFormat] = set()
     try:
         for member in archives.members(content):
             detected = _member(member.name, member.content, is_nested=is_nested)

@@ -9,23 +9,30 @@ from typing import NamedTuple
 from serving.images.file_formats.content import Content
 
 VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
+"""Wire types (protobuf.dev/programming-guides/encoding)."""
 MOST_FIELDS = 1_000_000
-"""Fields of one walk: each word of a SentencePiece vocabulary is one. The walk takes 2 s."""
+"""Most fields that a caller should walk in one file, which takes 2 s. Each word of a SentencePiece
+vocabulary is a field."""
+_LONGEST_VARINT = 10
+"""Bytes, for 64 bits at 7 bits each."""
 
 
 class Field(NamedTuple):
-    """A field of a message, and the place of its value."""
+    """A field of a message, and the place of its value in the file."""
 
     number: int
     wire_type: int
     begin: int
+    """Offset of the first byte of the value; of BYTES, behind their length."""
     end: int
+    """Offset behind the value."""
 
 
 def fields(content: Content, begin: int, end: int) -> Iterator[Field]:
     """Yield the fields of the message between two offsets.
 
     Raises:
+        Unexamined: a tag or a length is not available.
         ValueError: the bytes are not fields.
     """
     at = begin
@@ -45,8 +52,9 @@ def fields(content: Content, begin: int, end: int) -> Iterator[Field]:
 
 
 def _varint(content: Content, at: int) -> tuple[int, int]:
+    """Return (value, offset behind it) of the varint at an offset."""
     value = 0
-    for place, byte in enumerate(content.read(at, 10)):
+    for place, byte in enumerate(content.read(at, _LONGEST_VARINT)):
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return value, at + place + 1

@@ -12,6 +12,7 @@ from serving.images.file_formats.data_formats import is_onnx
 from serving.images.file_formats.detection import ONNX_TENSORS, FileFormat, detect
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""If a link or a pipe has replaced a file, it is neither followed nor waited for."""
 
 
 def with_code(directory: Path, paths: Iterable[str]) -> dict[str, FileFormat]:

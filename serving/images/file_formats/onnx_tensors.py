@@ -12,6 +12,7 @@ from serving.images.file_formats.content import Content, Unexamined
 from serving.images.file_formats.message_fields import BYTES, MOST_FIELDS, fields
 
 _MODEL, _GRAPH, _FUNCTION, _NODE, _ATTRIBUTE, _TENSOR, _ENTRY = range(7)
+"""Kinds of messages. An entry is one pair of key and value of a tensor's `external_data`."""
 _PARTS: dict[tuple[int, int], int] = {
     (_MODEL, 7): _GRAPH,
     (_MODEL, 25): _FUNCTION,
@@ -25,15 +26,20 @@ _PARTS: dict[tuple[int, int], int] = {
     (_ATTRIBUTE, 11): _GRAPH,
     (_TENSOR, 13): _ENTRY,
 }
-"""Messages in a message, by its kind and the field's number: all ways from a model to `external_data`."""
+"""Kind of the message in a field, by the kind of the message around it and the field's number: all ways from
+a model to `external_data`."""
 _KEY, _VALUE = 1, 2
+"""Numbers of the fields of an entry."""
 _LOCATION = b"location"
 _LONGEST_ENTRY = 8 * 1024
-"""A path has at most 4 KiB."""
+"""Most bytes of an entry; a path has at most 4 KiB."""
 
 
 def files(path: str, content: Content) -> frozenset[str]:
-    """Return the paths of the files with tensors of a model; none if it cannot be read to its end."""
+    """Return the paths of the files in which a model keeps tensors; none if it cannot be read to its end.
+
+    `path` is that of the model; the results are relative to the same directory as `path`.
+    """
     directory = posixpath.dirname(path)
     try:
         locations = {location.decode() for location in _locations(content)}
@@ -43,12 +49,18 @@ def files(path: str, content: Content) -> frozenset[str]:
 
 
 def _locations(content: Content) -> frozenset[bytes]:
-    locations, left = set(), MOST_FIELDS
-    messages = [(_MODEL, 0, content.size)]
+    """Return the paths of the files with tensors, relative to the model's directory, as the model has them.
+
+    Raises:
+        Unexamined, ValueError: the model cannot be read to its end, or has more than `MOST_FIELDS` fields.
+    """
+    locations = set()
+    fields_left = MOST_FIELDS
+    messages = [(_MODEL, 0, content.size)]  # kind, offset of the first byte, offset behind the last one
     while messages:
         kind, begin, end = messages.pop()
-        for field in islice(fields(content, begin, end), left + 1):
-            left -= 1
+        for field in islice(fields(content, begin, end), fields_left + 1):
+            fields_left -= 1
             part = _PARTS.get((kind, field.number))
             if part is None or field.wire_type != BYTES:
                 continue
@@ -58,6 +70,6 @@ def _locations(content: Content) -> frozenset[bytes]:
                 entry = dict(protobuf.parts(content.read(field.begin, field.end - field.begin)))
                 if entry.get(_KEY) == _LOCATION:
                     locations.add(protobuf.content(entry.get(_VALUE, b"")))
-        if left < 0:
+        if fields_left < 0:
             raise ValueError
     return frozenset(locations)

@@ -11,28 +11,30 @@ from typing import NamedTuple
 from serving.images.file_formats.content import Content, Unexamined
 
 MAX_OPCODES = 20_000
-"""Opcodes that are walked; a program that has no effect by then counts as a pickle. The walk takes 0.1 s."""
+"""Most opcodes that are walked, in 0.1 s; a program that goes on behind them counts as a pickle."""
 _BLOCK = 4 * 1024
+"""Bytes of a line that are read at a time."""
 LONGEST_LINE = 1024 * 1024
-"""A longer argument counts as examined no further."""
+"""Bytes; a file with a longer line as an argument counts as a pickle (`Unexamined`)."""
 _IMPORTS = frozenset({"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"})
 """Opcodes that import what the pickle names."""
 _EFFECTS = frozenset(
     {"REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"}
     | {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"}
 )
-"""Opcodes that call or change an import. A changed `builtins.__dict__` can make an import a call."""
+"""Opcodes that call or change an imported object. A changed `builtins.__dict__` can make an import a call."""
 _NAMED = frozenset({"GLOBAL", "INST"})
 """Opcodes with two lines as their argument: a module, and a name in it."""
 _SPACE = re.compile(rb"\s")
 _NO_MODULE = re.compile(rb"[^\w.\-\x80-\xff]")
-"""Bytes that no name of a module has: the unpickler fails at it, and text goes on."""
+"""A byte that no name of a module has: an unpickler fails at such a name, but text may have it."""
 _LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
+"""Bytes of the length that stands before an argument."""
 
 
 class _Opcode(NamedTuple):
@@ -44,9 +46,11 @@ class _Opcode(NamedTuple):
     takes_mark: bool
     """Whether it takes everything down to the topmost mark."""
     gives: int
+    """Items that it puts on the stack."""
 
 
 def _table() -> dict[bytes, _Opcode]:
+    """Return the opcodes by their byte."""
     table = {}
     for opcode in pickletools.opcodes:
         before = list(opcode.stack_before)
@@ -66,11 +70,12 @@ _OPCODES = _table()
 
 
 class _Stack:
-    """The depth of the unpickler's stack, and of its marks."""
+    """The number of items on the unpickler's stack, without the items."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._marks: list[int] = []
+        """Depth of the stack at each mark, the topmost mark last."""
 
     def apply(self, opcode: _Opcode) -> bool:
         """Do what the opcode does; False where an unpickler would fail."""
@@ -84,17 +89,19 @@ class _Stack:
             if not self._marks:
                 return False
             self._depth = self._marks.pop()
-        if self._depth - (self._marks[-1] if self._marks else 0) < opcode.takes:
+        items_above_mark = self._depth - (self._marks[-1] if self._marks else 0)
+        if items_above_mark < opcode.takes:
             return False
         self._depth += opcode.gives - opcode.takes
         return True
 
 
 def is_pickle(content: Content) -> bool:
-    """Whether an unpickler that reads this file from its beginning would call or change what it imports.
+    """Whether an unpickler that reads this file from its beginning would call or change an imported object,
+    or end after an import. A pickle that goes on behind the examined bytes counts.
 
-    A pickle of protocol 2 and later that only has data counts too, as its format is meant to be unpickled.
-    Older ones with data alone cannot be told from text, and run nothing.
+    A pickle of protocol 2 and later that only has data counts too, as its format is meant to be unpickled. An
+    older pickle with data alone runs nothing and does not count, as text may have the same bytes.
     """
     try:
         return _walk(content)
@@ -103,7 +110,14 @@ def is_pickle(content: Content) -> bool:
 
 
 def _walk(content: Content) -> bool:
-    stack, at, has_protocol, has_import, has_plain_import = _Stack(), 0, False, False, False
+    """Follow the opcodes until the answer of `is_pickle` is known.
+
+    An import by a name without whitespace counts once the program ends; any import counts once an opcode
+    calls or changes an object. Text may consist of other imports: `c` and a word, a line with spaces, `.`.
+    """
+    stack = _Stack()
+    at = 0
+    has_protocol = has_import = has_plain_import = False
     for _ in range(MAX_OPCODES):
         opcode = _OPCODES.get(content.read(at, 1))
         if opcode is None:
@@ -112,8 +126,9 @@ def _walk(content: Content) -> bool:
         if end is None or not stack.apply(opcode):
             return False
         has_protocol |= opcode.name == "PROTO"
-        has_import |= opcode.name in _IMPORTS
-        has_plain_import |= opcode.name in _IMPORTS and not _has_space(content, at + 1, end - 1, opcode)
+        if opcode.name in _IMPORTS:
+            has_import = True
+            has_plain_import |= not _has_space(content, at + 1, end - 1, opcode)
         if has_import and opcode.name in _EFFECTS:
             return True
         at = end
@@ -138,9 +153,9 @@ def _end_of_argument(content: Content, at: int, opcode: _Opcode) -> int | None:
 
 
 def _end_of_names(content: Content, at: int) -> int | None:
-    """Return the offset behind a module and a name; None if the first line is no name of a module.
+    """Return the offset behind two lines, a module and a name in it; None if an unpickler would refuse them.
 
-    The name may be any text: `unittest.mock.call` has every attribute.
+    Only the module is checked, as the name may be any text: `unittest.mock.call` has every attribute.
     """
     for begin in range(at, at + LONGEST_LINE, _BLOCK):
         line, newline, _ = content.beginning(begin, _BLOCK).partition(b"\n")
@@ -157,13 +172,21 @@ def _end_of_names(content: Content, at: int) -> int | None:
 
 
 def _has_space(content: Content, at: int, end: int, opcode: _Opcode) -> bool:
-    """Whether the lines of an import have spaces, as text: only an effect makes that a pickle."""
+    """Whether the lines of an import from `at` to `end`, a module and a name, have whitespace, as text has.
+
+    False for an import whose name is on the stack, and for lines of more than `_BLOCK` bytes.
+    """
     if opcode.name not in _NAMED or end - at > _BLOCK:
         return False
     return any(_SPACE.search(line) for line in content.read(at, end - at).split(b"\n"))
 
 
 def _end_of_line(content: Content, at: int) -> int | None:
+    """Return the offset behind a line; None if the file ends before the line does.
+
+    Raises:
+        Unexamined: the end of the line is not available, or is further than `LONGEST_LINE` bytes.
+    """
     for begin in range(at, at + LONGEST_LINE, _BLOCK):
         block = content.beginning(begin, _BLOCK)
         if (place := block.find(b"\n")) >= 0:

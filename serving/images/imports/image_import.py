@@ -15,7 +15,10 @@ from serving.settings import StoreSettings
 
 
 class Import:
-    """One image that a pull adds to the store. Its methods may be called from several threads at once."""
+    """One image that a pull adds to the store: its blobs and layers, in any order, then `finish`.
+
+    Several threads may call `add_blob` and `add_layer` at once, `add_layer` for different layers.
+    """
 
     def __init__(self, manifest: bytes, staging: Staging, settings: StoreSettings) -> None:
         self.digest = oci.digest_of(manifest)
@@ -38,7 +41,7 @@ class Import:
         disk.require_room(self._staging.path, needed)
 
     def add_blob(self, digest: str, data: bytes) -> None:
-        """Add the config, a document that refers to the image, or a blob of such a document.
+        """Add the config, a manifest that refers to the image (a referrer), or a blob of such a manifest.
 
         Raises:
             errors.Temporary: `DigestMismatch`, `DiskFull`.
@@ -74,7 +77,7 @@ class Import:
                 self._staging.blobs[digest] = unpacked.blob
 
     def finish(self) -> tuple[oci.File, ...]:
-        """Return the files, after checking that the image is complete and consistent.
+        """Stage the manifest and return the files, after checking that the image is complete and consistent.
 
         Raises:
             errors.Permanent: `InvalidImage`.
@@ -92,14 +95,17 @@ class Import:
         return files
 
     def _check_lists(self, files: tuple[oci.File, ...]) -> None:
-        """Refuse a list that is not that of these files: no runtime would load them from the image."""
+        """Refuse a layer with a list of other files: no runtime would load files that are not in the list."""
         expected, _ = oci.file_list_layer(files)
         for layer in self.image.layers:
-            actual = (layer.file_list, self._unpacked[layer.digest].diff_id)
-            if layer.file_list and actual != (expected.file_list, expected.diff_id):
+            if not layer.file_list:
+                continue
+            diff_id = self._unpacked[layer.digest].diff_id
+            if layer.file_list != expected.file_list or diff_id != expected.diff_id:
                 raise invalid(f"layer {layer.digest}: {file_list.NAME} is not the list of the image's files")
 
     def _check_config(self) -> None:
+        """Refuse a config that lists other uncompressed layers than those that were unpacked."""
         config = self._staging.blobs.get(self.image.config.digest)
         if config is None:
             raise invalid(f"config {self.image.config.digest} was not added")

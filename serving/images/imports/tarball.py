@@ -1,7 +1,7 @@
 """Reads an untrusted layer in one pass, with bounded memory. Writes nothing.
 
-`tarfile` reads the headers, with a limit on their size. All bytes but the content of files (the frame) are
-hashed separately: that hash shows whether `layers.entries` reproduces the layer.
+`tarfile` reads the headers, with a limit on their size. The frame of a tar is all of its bytes but the
+content of files. The hash of the frame shows whether `layers.entries` reproduces the tar.
 """
 
 import gzip
@@ -30,18 +30,18 @@ _T = TypeVar("_T")
 
 
 class LayerStream(io.RawIOBase):
-    """A layer's bytes as they arrive, hashed, and passed on to `keep`."""
+    """A layer's bytes as they arrive, hashed, and passed on to `keep`, which may write them to a file."""
 
     def __init__(self, chunks: Iterable[bytes], keep: Callable[[bytes], object] | None = None) -> None:
         self._chunks = iter(chunks)
         self._chunk = memoryview(b"")
         self._keep = keep
         self._hash = hashlib.sha256()
-        self.size = 0
+        self.size = 0  # bytes that arrived so far
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` of the bytes read so far."""
+        """`sha256:<hex>` of the bytes that arrived so far."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def readable(self) -> bool:
@@ -59,12 +59,13 @@ class LayerStream(io.RawIOBase):
         return count
 
     def drain(self) -> None:
-        """Read to the end."""
+        """Read to the end, so that `digest` and `size` are those of the whole layer."""
         while self._next():
             pass
         self._chunk = memoryview(b"")
 
     def _next(self) -> bool:
+        """Take the next chunk; False at the end."""
         chunk = next(self._chunks, None)
         if chunk is None:
             return False
@@ -77,10 +78,10 @@ class LayerStream(io.RawIOBase):
 
 
 class BoundedStream(io.RawIOBase):
-    """The unpacked bytes of a layer, refused once they exceed a bound."""
+    """The tar in a layer, decompressed; an image whose layer exceeds a bound is refused."""
 
     def __init__(self, stream: IO[bytes], layer: str, most: int) -> None:
-        """`layer` is its digest for the message, `most` the bound in bytes."""
+        """`layer` is the layer's digest for the message, `most` the bound in bytes."""
         self._stream = stream
         self._layer = layer
         self._most = most
@@ -94,7 +95,7 @@ class BoundedStream(io.RawIOBase):
         """Read at most `size` bytes.
 
         Raises:
-            errors.Permanent: `InvalidImage`, more bytes than the bound; at most one read is beyond it.
+            errors.Permanent: `InvalidImage`, more bytes than the bound. They are noticed within one read.
         """
         data = self._stream.read(size)
         self._size += len(data)
@@ -107,7 +108,7 @@ class BoundedStream(io.RawIOBase):
 
 
 def decompressed(source: LayerStream, compression: str) -> IO[bytes]:
-    """Return the bytes of the tar in a layer."""
+    """Return the tar in a layer; `compression` is `gzip`, `zstd`, or empty."""
     if compression == "gzip":
         return cast("IO[bytes]", gzip.GzipFile(fileobj=io.BufferedReader(source, CHUNK), mode="rb"))
     if compression == "zstd":
@@ -131,21 +132,21 @@ class TarReader:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._all = hashlib.sha256()
-        self._frame = hashlib.sha256()
-        self._position = 0
-        self._allowance = _MAX_HEADER
-        self._last = b""
+        self._tar_hash = hashlib.sha256()
+        self._frame_hash = hashlib.sha256()
+        self._position = 0  # bytes that were read so far
+        self._header_bytes_left = _MAX_HEADER  # of the present member
+        self._last_header = b""  # latest bytes that tarfile has read
 
     @property
     def diff_id(self) -> str:
         """`sha256:<hex>` of the whole tar, after the end of `members`."""
-        return f"sha256:{self._all.hexdigest()}"
+        return f"sha256:{self._tar_hash.hexdigest()}"
 
     @property
     def frame(self) -> str:
-        """Hash of all bytes but the files' content, after the end of `members`."""
-        return self._frame.hexdigest()
+        """Hash (SHA-256, hexadecimal) of all bytes but the files' content, after the end of `members`."""
+        return self._frame_hash.hexdigest()
 
     def members(self) -> Iterator[TarMember]:
         """Yield the files below `models/` in the archive's order.
@@ -156,7 +157,7 @@ class TarReader:
         """
         tar: Any = _reading(lambda: tarfile.TarFile(fileobj=cast("IO[bytes]", self)))
         for _ in range(_MAX_MEMBERS):
-            self._allowance = _MAX_HEADER
+            self._header_bytes_left = _MAX_HEADER
             info = _reading(tar.next)
             if info is None:
                 break
@@ -165,20 +166,21 @@ class TarReader:
                 yield member
         else:
             raise invalid(f"the layer has more than {_MAX_MEMBERS} members")
-        if self._last.strip(b"\0"):
-            raise invalid(f"no tar header at byte {self._position - len(self._last)}")
+        # tarfile ends at any block that is no header, but a tar ends with a block of zeros.
+        if self._last_header.strip(b"\0"):
+            raise invalid(f"no tar header at byte {self._position - len(self._last_header)}")
         while chunk := _reading(lambda: self._stream.read(CHUNK)):
             self._hash(chunk)
 
     def data(self, size: int) -> Iterator[bytes]:
-        """Yield the content of the latest member."""
+        """Yield the content of the latest member in chunks; `size` is the member's."""
         remaining = size
         while remaining:
             chunk = _reading(lambda: self._stream.read(min(CHUNK, remaining)))  # noqa: B023 called at once
             if not chunk:
                 raise invalid("the tar ends within a file")
             remaining -= len(chunk)
-            self._all.update(chunk)
+            self._tar_hash.update(chunk)  # but not the frame's
             self._position += len(chunk)
             yield chunk
 
@@ -197,26 +199,27 @@ class TarReader:
             self._hash(chunk)
 
     def read(self, size: int) -> bytes:
-        """For tarfile: headers, and the last byte of a padding."""
+        """For tarfile: read headers, and the last byte of a padding, which tarfile skips by `seek`."""
         if size < 0:
             raise invalid(f"a member has {size} bytes of headers")
-        self._allowance -= size
-        if self._allowance < 0:
+        self._header_bytes_left -= size
+        if self._header_bytes_left < 0:
             raise invalid(f"a member has more than {_MAX_HEADER} bytes of headers")
         data = b""
         while len(data) < size and (chunk := self._stream.read(size - len(data))):
             data += chunk
-        self._last = data
+        self._last_header = data
         self._hash(data)
         return data
 
     def _hash(self, data: bytes) -> None:
-        self._all.update(data)
-        self._frame.update(data)
+        self._tar_hash.update(data)
+        self._frame_hash.update(data)
         self._position += len(data)
 
 
 def _reading(read: Callable[[], _T]) -> _T:
+    """Return what `read` returns; its errors about the bytes become `InvalidImage`."""
     try:
         return read()
     except (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile) as error:
@@ -228,7 +231,12 @@ def _reading(read: Callable[[], _T]) -> _T:
 
 
 def _checked(info: tarfile.TarInfo) -> TarMember | None:
-    """Return the file, or None for a directory or a member outside `models/`, which are not unpacked."""
+    """Return the file; None for a directory or a member outside `models/`, which are not unpacked.
+
+    Raises:
+        errors.Permanent: `InvalidImage`, a path that breaks a rule, or another type of member below
+            `models/`.
+    """
     name = info.name.removeprefix("./").rstrip("/")
     if name in {"", "."}:
         return None

@@ -1,4 +1,4 @@
-"""Unpacks a layer while it arrives, to a destination that decides whether the blob is kept too."""
+"""Unpacks a layer while it arrives, to a destination that decides whether the layer's blob is kept too."""
 
 import hashlib
 import os
@@ -22,10 +22,10 @@ class Destination(Protocol):
     """Where the files of an image are written."""
 
     def file_path(self, path: str) -> Path:
-        """Return the path of a file of the image, in a directory that exists."""
+        """Return where to write a file of the image; create the parent directory."""
 
     def kept_blob(self, layer: Layer) -> Path | None:
-        """Return the path for a layer's blob; None if it is not kept."""
+        """Return where to write a layer's blob; None if it is not kept."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ class Unpacked:
 
 
 def most_bytes(layer: Layer, layers: Iterable[Layer], settings: StoreSettings) -> int:
-    """Return how many bytes a layer may unpack to; without compression, as many as its descriptor says.
+    """Return how many bytes a layer of an image with these layers may unpack to.
 
-    The compressed layers of an image share the free bytes: many tiny layers would have them many times.
+    A layer without compression has the size in its descriptor. The compressed layers share
+    `unpack_free_bytes`: an image of many tiny layers would get them many times.
     """
     if not layer.compression:
         return layer.size
@@ -51,28 +52,27 @@ def most_bytes(layer: Layer, layers: Iterable[Layer], settings: StoreSettings) -
 
 
 def least_bytes(layer: Layer, destination: Destination) -> int:
-    """Return how many bytes a layer takes at the destination at least.
-
-    These are its blob if that is kept, and its files if the manifest lists them.
+    """Return how many bytes a layer takes at the destination at least: its blob if the blob is kept, and its
+    files if the manifest lists them.
     """
     kept = 0 if destination.kept_blob(layer) is None else layer.size
     return kept + sum(file.size for file in layer.files or ())
 
 
 class FileBudget:
-    """Bounds the files of all layers of an image together, while several threads unpack them."""
+    """Bounds the number of files of all layers of an image, which several threads unpack."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._taken: Counter[str] = Counter()
-        """Files by the digest of their layer."""
+        """Number of files by the digest of their layer."""
         self._lock = threading.Lock()
 
     def take(self, layer: str) -> None:
         """Take one file for a layer.
 
         Raises:
-            errors.Permanent: `InvalidImage`: none is left.
+            errors.Permanent: `InvalidImage`, the image has more files.
         """
         with self._lock:
             if self._taken.total() == self._most:
@@ -88,21 +88,21 @@ class FileBudget:
 def unpack(
     layer: Layer, destination: Destination, chunks: Iterable[bytes], most: int, budget: FileBudget
 ) -> Unpacked:
-    """Write the layer's files below `models/` to the destination; after an error none of them is left.
+    """Write the layer's files below `models/` to the destination; after an error none of them remains.
 
     Args:
-        layer: of the image.
-        destination: of the image.
-        chunks: of the layer's blob.
-        most: bytes that it may unpack to.
-        budget: of the image.
+        layer: the layer, as the manifest describes it.
+        destination: gets the files.
+        chunks: the layer's blob, which is verified.
+        most: bytes that the layer may unpack to, from `most_bytes`.
+        budget: bounds the number of files of the image.
 
     Raises:
         errors.Permanent: `InvalidImage`; the message names the member and the rule, or the bound of the
             unpacked size.
         errors.Temporary: `DigestMismatch`, `DiskFull`.
     """
-    created: list[Path] = []
+    created: list[Path] = []  # by `_create`, to be removed after an error
     is_complete = False
     try:
         with disk.full_disk_mapped(), ExitStack() as opened:
@@ -126,6 +126,7 @@ def _stream(chunks: Iterable[bytes], blob: BinaryIO | None) -> tarball.LayerStre
 
 
 def _create(path: Path, created: list[Path]) -> BinaryIO:
+    """Open a new file for writing, and add its path to `created`."""
     file = path.open("xb", buffering=0)
     created.append(path)
     return file
@@ -140,15 +141,16 @@ def _read(
     most: int,
     budget: FileBudget,
 ) -> tuple[str, tuple[oci.File, ...]]:
-    unpacked = tarball.decompressed(stream, layer.compression)
-    bounded = tarball.BoundedStream(unpacked, layer.digest, most)
+    """Write the files of a layer, and verify the layer; return (diff ID, files)."""
+    decompressed = tarball.decompressed(stream, layer.compression)
+    bounded = tarball.BoundedStream(decompressed, layer.digest, most)
     tar = tarball.TarReader(cast("IO[bytes]", bounded))
     try:
         files = tuple(_write(tar, member, destination, created) for member in _limited(tar, layer, budget))
         _check_description(layer, tar, files)
     except errors.Permanent as error:
         if error.reason == "InvalidImage":
-            # Bytes that were damaged on the way look like this too, but may be right at the next try.
+            # Bytes that were damaged on the way look invalid too; DigestMismatch makes the caller try again.
             stream.drain()
             _check_digest(layer, stream)
         raise
@@ -158,6 +160,7 @@ def _read(
 
 
 def _limited(tar: tarball.TarReader, layer: Layer, budget: FileBudget) -> Iterable[tarball.TarMember]:
+    """Yield the files of a tar, each taken from the budget."""
     for member in tar.members():
         budget.take(layer.digest)
         yield member
@@ -166,6 +169,7 @@ def _limited(tar: tarball.TarReader, layer: Layer, budget: FileBudget) -> Iterab
 def _write(
     tar: tarball.TarReader, member: tarball.TarMember, destination: Destination, created: list[Path]
 ) -> oci.File:
+    """Write the content of the latest member of the tar to a new file."""
     try:
         file = _create(destination.file_path(member.path), created)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -182,10 +186,12 @@ def _write(
 
 
 def _check_description(layer: Layer, tar: tarball.TarReader, files: tuple[oci.File, ...]) -> None:
+    """Refuse a layer whose annotation lists other files, or whose tar the listed files do not reproduce."""
     if layer.files is None:
         return
     if files != layer.files:
-        differing = min({file.path for file in {*files} ^ {*layer.files}}, default="their order")
+        differing_files = {*files} ^ {*layer.files}
+        differing = min({file.path for file in differing_files}, default="their order")
         raise invalid(f"layer {layer.digest}: {differing!r} differs from the annotation {oci.FILES}")
     if layer.is_reproducible and tar.frame != tarball.frame(layer.plan()):
         raise invalid(f"layer {layer.digest}: is not the tar that its annotation {oci.FILES} describes")

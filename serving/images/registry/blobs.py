@@ -22,7 +22,7 @@ async def exists(registry: Registry, target: Reference, digest: str, *, push: bo
         registry: the client.
         target: the repository.
         digest: of the blob.
-        push: whether a push follows, so that one token suffices.
+        push: whether a push follows: a token that also allows the push serves both.
 
     Raises:
         errors.Permanent: `Unauthorized`; `RegistryRefused`.
@@ -87,23 +87,24 @@ async def _read_once(registry: Registry, target: Reference, blob: Blob) -> bytes
 
 
 async def chunks(registry: Registry, target: Reference, blob: Blob) -> AsyncGenerator[bytes, None]:
-    """Yield exactly `blob.size` bytes, whose digest the caller must check. A download that breaks resumes
-    there.
+    """Yield exactly `blob.size` bytes, whose digest the caller must check. A download that breaks resumes at
+    the offset that it reached.
 
     Raises:
         errors.Permanent: `ImageNotFound`; `Unauthorized`; `RegistryRefused`.
         errors.Temporary: `DigestMismatch`, another size than the manifest's; `RegistryUnavailable`.
     """
     tries = retries.Retries(registry.settings)
-    offset = counted = 0
+    offset = 0
+    offset_of_last_progress = 0
     while offset < blob.size:
         try:
             async with aclosing(_from(registry, target, blob, offset)) as download:
                 async for chunk in download:
                     offset += len(chunk)
-                    if offset - counted >= registry.settings.chunk_bytes:
+                    if offset - offset_of_last_progress >= registry.settings.chunk_bytes:
                         tries.progress()
-                        counted = offset
+                        offset_of_last_progress = offset
                     yield chunk
         except errors.Temporary as error:
             await tries.wait(error)
@@ -112,6 +113,7 @@ async def chunks(registry: Registry, target: Reference, blob: Blob) -> AsyncGene
 async def _from(
     registry: Registry, target: Reference, blob: Blob, offset: int
 ) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of a blob from an offset to its end, by one request."""
     headers = {"Range": f"bytes={offset}-"} if offset else {}
     request = RegistryRequest("GET", target, f"blobs/{blob.digest}", headers=headers)
     async with registry.stream(request) as response:
@@ -119,7 +121,7 @@ async def _from(
             raise errors.Permanent("ImageNotFound", f"{target.name} has no blob {blob.digest}")
         if response.status not in {200, 206}:
             raise refused(request, await registry.read(request, response))
-        skip = offset - _begins_at(response)
+        skip = offset - _begins_at(response)  # bytes that the caller has already
         if skip < 0:
             raise errors.Temporary(responses.UNAVAILABLE, f"{target.host} sent another range than requested")
         reader = _PacedReader(registry, target.host)
@@ -130,6 +132,7 @@ async def _from(
                 raise wrong_bytes(target, blob.digest)
             if fresh:
                 yield fresh
+        # The body is complete and too short: the registry has other bytes, and the connection did not break.
         if response.status == 200 and response.content_length == offset < blob.size:
             raise wrong_bytes(target, blob.digest)
         if offset < blob.size:
@@ -139,7 +142,10 @@ async def _from(
 
 
 def _begins_at(response: aiohttp.ClientResponse) -> int:
-    """Return the offset of the body's first byte: a server may ignore Range and send the whole blob."""
+    """Return the offset of the body's first byte, or -1 if the response names none.
+
+    A server may ignore Range and send the whole blob, with 200.
+    """
     if response.status == 200:
         return 0
     unit, _, byte_range = response.headers.get("Content-Range", "").partition(" ")
@@ -149,13 +155,17 @@ def _begins_at(response: aiohttp.ClientResponse) -> int:
 
 
 class _PacedReader:
-    """Reads chunks, and gives up on a peer that is too slow. Time spent on our side does not count."""
+    """Reads chunks, and gives up on a peer that sends fewer than `slowest_bytes_per_second` for
+    `stall_seconds`.
+
+    Only time spent waiting for the peer counts, not the time that the caller takes for a chunk.
+    """
 
     def __init__(self, registry: Registry, host: str) -> None:
         self._settings = registry.settings
         self._host = host
         self._seconds_left = self._settings.stall_seconds
-        self._moved = 0
+        self._moved = 0  # bytes since the time was last reset
 
     async def read(self, response: aiohttp.ClientResponse) -> bytes:
         """Return the next chunk, or b'' at the end.

@@ -35,17 +35,18 @@ class RegistryRequest:
     target: Reference
     """Names the registry, the repository and the login."""
     path: str = ""
-    """Below /v2/REPOSITORY/; `url` replaces it."""
+    """Below /v2/REPOSITORY/."""
     url: URL | None = None
+    """A whole address, in place of `path`: an upload has one, as has the next page of a list."""
     push: bool = False
     """Whether the token must allow to push."""
     also_from: str = ""
-    """Another repository that the token must allow to pull from."""
+    """Another repository, without the host, that the token must allow to pull from; empty for none."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Sequence[bytes | memoryview] = ()
-    """In parts, so that memory holds it once."""
+    """Parts that are sent one after another: to join them would hold the body in memory twice."""
     timeout: float | None = None
-    """Most seconds from the body's last progress to the response; None is `stall_seconds`."""
+    """Most seconds from the body's last progress to the response; None for `stall_seconds`."""
 
     @property
     def scopes(self) -> frozenset[str]:
@@ -62,7 +63,9 @@ class RegistryResponse:
     headers: Mapping[str, str]
     body: bytes
     url: URL
+    """The address that answered, after redirects."""
     next_page: URL | None
+    """The next page of a list; None if this is the last."""
 
     def location(self) -> URL | None:
         """The absolute address in `Location`."""
@@ -76,16 +79,18 @@ class _PacedBody:
     def __init__(
         self, parts: Sequence[bytes | memoryview], limit: asyncio.Timeout, seconds: float, slowest: float
     ) -> None:
+        """`limit` is extended by `seconds` whenever the peer has taken `seconds * slowest` bytes."""
         self._parts = parts
         self._limit = limit
         self._seconds = seconds
         self._bytes_per_limit = seconds * slowest
         self.is_answered = False
-        """A response may come before the last chunk is written; the limit has then ended."""
+        """Whether the request has ended, and `limit` with it, so that it must not be extended: a response
+        may come before the last chunk is written."""
 
     async def chunks(self) -> AsyncIterator[memoryview]:
-        """Yield the parts in chunks."""
-        moved = 0
+        """Yield the parts in chunks of at most `_BODY_CHUNK` bytes."""
+        moved = 0  # bytes since the limit was last extended
         for part in self._parts:
             for start in range(0, len(part), _BODY_CHUNK):
                 chunk = memoryview(part)[start : start + _BODY_CHUNK]
@@ -186,6 +191,7 @@ class Registry:
             response.release()
 
     async def _authorized(self, request: RegistryRequest) -> aiohttp.ClientResponse:
+        """Send a request, and once more with a new Authorization header if the registry answers 401."""
         assert self._tokens is not None
         header = await self._tokens.header(request.target, request.scopes)
         response = await self._follow(request, header)
@@ -197,7 +203,10 @@ class Registry:
         return await self._follow(request, header)
 
     async def _follow(self, request: RegistryRequest, header: str) -> aiohttp.ClientResponse:
-        """Send a request and follow redirects of downloads. No other host gets our authorization."""
+        """Send a request with an Authorization header, and follow redirects of GET and HEAD.
+
+        Only the registry itself gets the header.
+        """
         url = self._secured(request, request.url or self.base(request.target) / request.path)
         for _ in range(_MAX_REDIRECTS):
             headers = dict(request.headers)
@@ -214,6 +223,7 @@ class Registry:
     async def _transmit(
         self, request: RegistryRequest, url: URL, headers: dict[str, str]
     ) -> aiohttp.ClientResponse:
+        """Send a request to an address, without redirects, and return the response with an unread body."""
         assert self._session is not None
         seconds = request.timeout or self.settings.stall_seconds
         if request.body or request.method in {"POST", "PUT", "PATCH"}:
@@ -239,6 +249,7 @@ class Registry:
         return URL(f"{scheme}://{target.api_host}/v2/{target.repository}")
 
     def _is_own(self, request: RegistryRequest, url: URL) -> bool:
+        """Whether an address is one of the request's registry: the same scheme, host and port."""
         return url.origin() == self.base(request.target).origin()
 
     def _secured(self, request: RegistryRequest, url: URL) -> URL:
@@ -257,6 +268,7 @@ class Registry:
         )
 
     async def _check(self, request: RegistryRequest, response: aiohttp.ClientResponse) -> None:
+        """Raise for a response that asks to try later (408, 429, 5xx), and for 401 and 403."""
         responses.raise_for_unavailable(request.target.host, response)
         if response.status not in {401, 403}:
             return

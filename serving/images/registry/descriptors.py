@@ -41,7 +41,7 @@ def layers_of(document: Mapping[str, Any]) -> list[Any]:
 
 
 def entries_of(index: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the valid descriptors of an index."""
+    """Return the descriptors of an index that have a sha256 digest."""
     listed = index.get("manifests")
     entries = listed if isinstance(listed, list) else []
     return tuple(entry for entry in entries if isinstance(entry, dict) and _has_digest(entry))

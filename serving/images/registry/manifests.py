@@ -13,8 +13,10 @@ from serving.images.registry.reference import Reference
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 INDEXES = frozenset({oci.INDEX_TYPE, DOCKER_INDEX})
+"""Media types of lists of manifests, one for each platform."""
 _ACCEPT = f"{oci.MANIFEST_TYPE}, {oci.INDEX_TYPE}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
 _LINUX = {"os": "linux", "architecture": "amd64"}
+"""The platform that `oci` writes into the configs of our images."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +89,21 @@ async def get_image(registry: Registry, reference: Reference) -> StoredManifest:
 
 
 def _choose(reference: Reference, index: Mapping[str, Any]) -> str:
+    """Return the digest of the index's image for linux/amd64, or of its only image."""
     entries = [entry for entry in descriptors.entries_of(index) if not entry.get("artifactType")]
-    platforms = [(entry, descriptors.mapping(entry, "platform")) for entry in entries]
-    # BuildKit lists attestations beside images (moby/buildkit, docs/attestations/attestation-storage.md).
-    images = [(entry, platform) for entry, platform in platforms if platform.get("os") != "unknown"]
-    matching = [pair for pair in images if _LINUX.items() <= pair[1].items()]
+    # BuildKit lists attestations, of the os `unknown`, beside images (moby/buildkit,
+    # docs/attestations/attestation-storage.md).
+    images = [entry for entry in entries if _platform(entry).get("os") != "unknown"]
+    matching = [entry for entry in images if _LINUX.items() <= _platform(entry).items()]
     if not matching and len(images) == 1:
         matching = images
     if not matching:
         raise errors.Permanent("InvalidImage", f"{reference} is an index without an entry for linux/amd64")
-    return str(matching[0][0]["digest"])
+    return str(matching[0]["digest"])
+
+
+def _platform(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return descriptors.mapping(entry, "platform")
 
 
 async def put(registry: Registry, target: Reference, data: bytes) -> bool:
@@ -106,9 +113,9 @@ async def put(registry: Registry, target: Reference, data: bytes) -> bool:
         Whether the registry itself lists the manifest as a referrer of its subject (`OCI-Subject`).
 
     Raises:
-        errors.Permanent: `RegistryRefused`, `Unauthorized`.
-        errors.Temporary: `DigestMismatch`, it received other bytes; `RegistryUnavailable`; `BlobsMissing`,
-            they were removed.
+        errors.Permanent: `RegistryRefused`, `Unauthorized`; `InvalidImage`, the manifest is too long.
+        errors.Temporary: `DigestMismatch`, the registry received other bytes; `RegistryUnavailable`;
+            `BlobsMissing`, the registry has removed blobs that the manifest names.
     """
     if len(data) > oci.MAX_MANIFEST:
         raise errors.Permanent(

@@ -8,7 +8,7 @@ from serving.images.registry.reference import is_loopback
 
 
 def proxy_of(url: URL) -> str | None:
-    """Return the environment's proxy for a URL, None for loopback addresses."""
+    """Return the URL of the proxy for a URL; None for loopback addresses, `NO_PROXY`, or without a proxy."""
     if is_loopback(url.host or "") or urllib.request.proxy_bypass(url.host or ""):
         return None
     return urllib.request.getproxies().get(url.scheme)

@@ -27,9 +27,11 @@ _log = logging.getLogger(__name__)
 _KEPT = (SIGNATURE_ARTIFACT, oci.MODELPACK_TYPE, oci.LINEAGE_TYPE)
 """Referrers that are pulled too, so that the image can be pushed elsewhere and verified offline."""
 _MAX_REFERRERS = 64
-"""Most of each kind that are pulled: anyone with the right to push could add any number."""
+"""Most referrers of each kind that are pulled: anyone with the right to push could add any number."""
 _MAX_REFERRER_BYTES = 16 * oci.MAX_MANIFEST
-"""Of all of them with their blobs: a ModelPack is as large as the image's manifest, others have kilobytes."""
+"""Most bytes of all pulled referrers and their own blobs: a ModelPack manifest is as large as the image's
+manifest, other referrers have kilobytes.
+"""
 
 
 async def pull(
@@ -68,7 +70,10 @@ async def pull(
 
 
 async def _is_known(store: ModelStore, digest: str) -> bool:
-    """Whether the store has an image that a registry has or had; one that was only built here is none."""
+    """Whether the store has the image, and a registry has or had it.
+
+    An image that was only built here is pulled like a missing one: its digest alone gives no right to it.
+    """
     return await asyncio.to_thread(lambda: store.has(digest) and store.origin(digest) is not None)
 
 
@@ -100,7 +105,8 @@ def _adding(staged: Import, digest: str) -> Callable[[Iterable[bytes]], None]:
 def _layers_of_registries(store: ModelStore) -> set[str]:
     """Return the digests of layers that a registry has or had.
 
-    Others belong to a namespace that built them: whoever knows their digest must not get them by a manifest.
+    Other layers belong to the namespace that built them: a manifest that names the digest of such a layer
+    must not copy it into another image.
     """
     layers: set[str] = set()
     for digest in store.images():
@@ -111,7 +117,7 @@ def _layers_of_registries(store: ModelStore) -> set[str]:
 
 
 async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExecutor, blob: Blob) -> bool:
-    """Copy a layer from another stored image; False if it must be downloaded."""
+    """Copy a layer from another stored image; return False if the layer must be downloaded."""
     try:
         if await asyncio.to_thread(store.blob_size, blob.digest) != blob.size:
             return False
@@ -125,7 +131,7 @@ async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExec
 async def _pull_referrers(
     registry: Registry, reference: Reference, digest: str, parsed: image.Image, staged: Import
 ) -> None:
-    """Pull the documents about an image. It is complete without them, so unreadable ones are ignored."""
+    """Pull the referrers of an image. The image is complete without them, so unreadable ones are ignored."""
     listed: Sequence[Mapping[str, Any]] = ()
     with referrers.unreadable_ignored(reference):
         listed = await referrers.find(registry, reference, digest)
@@ -148,6 +154,7 @@ async def _pull_referrers(
                     return
                 for blob in own:
                     data = await blobs.read(registry, reference, blob)
+                    # The store would list such a blob as a referrer too, without the checks of `_own_blobs`.
                     if image.subject(data) is not None:
                         raise image.invalid(f"its blob {blob.digest} refers to an image")
                     await asyncio.to_thread(staged.add_blob, blob.digest, data)
@@ -155,10 +162,14 @@ async def _pull_referrers(
 
 
 def _own_blobs(manifest: manifests.StoredManifest, kind: str, parsed: image.Image) -> Sequence[Blob]:
-    """Return the blobs of a document about an image that are not the image's.
+    """Return the blobs that a referrer has besides those of its image `parsed`.
+
+    Only a ModelPack describes blobs of the image itself, with their true sizes. Other referrers must
+    describe small blobs only, which their readers load into memory: a layer can have gigabytes.
 
     Raises:
-        errors.Permanent: `InvalidImage`, of another kind, too large, or with a blob of the image as its own.
+        errors.Permanent: `InvalidImage`, the referrer is not of `kind`, has a blob that is too large, or
+            describes a blob of the image without being a ModelPack or with another size.
     """
     actual = oci.referrer(manifest.document, manifest.data).get("artifactType")
     if actual != kind:
@@ -166,13 +177,13 @@ def _own_blobs(manifest: manifests.StoredManifest, kind: str, parsed: image.Imag
     sizes = {parsed.config.digest: parsed.config.size} | {layer.digest: layer.size for layer in parsed.layers}
     described = descriptors.blobs_of(manifest.document)
     for blob in described:
-        # Whoever reads the document takes its blobs for small, except a ModelPack's.
         if blob.digest in sizes and (kind != oci.MODELPACK_TYPE or blob.size != sizes[blob.digest]):
             raise image.invalid(f"its blob {blob.digest} with {blob.size} bytes is one of the image")
     return tuple({_checked_size(blob) for blob in described if blob.digest not in sizes})
 
 
 def _checked_size(blob: Blob) -> Blob:
+    """Return a blob that is read into memory, after checking that it is small enough for that."""
     if blob.size > oci.MAX_MANIFEST:
         raise errors.Permanent(
             "InvalidImage",

@@ -24,11 +24,13 @@ _WITHOUT_API = frozenset({400, 404, 405})
 """404 by the specification; older registries answer an unknown path in other ways."""
 _MAX_PAGES = 100
 _MAX_LISTED_BYTES = oci.MAX_MANIFEST
-"""Of the pages after which no further one is read, as there may be any number: 10,000 referrers."""
+"""Bytes of pages after which no further page is read, as a registry can send any number: about 10,000
+referrers.
+"""
 UNREADABLE = frozenset({"InvalidImage", "ImageNotFound", "RegistryRefused", "DigestMismatch"})
 """Reasons of a document that is malformed or incomplete."""
 _WRITES = 5
-"""Tries to add an entry while others write the same index."""
+"""Most attempts to add an entry while others write the same index."""
 
 
 async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
@@ -83,7 +85,8 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
             `manifests.put`.
     """
     digest = oci.digest_of(manifest)
-    if await manifests.put(registry, target.at(digest), manifest):
+    is_listed = await manifests.put(registry, target.at(digest), manifest)
+    if is_listed:
         return
     entry = oci.referrer(responses.json_object(manifest), manifest)
     for _ in range(_WRITES):
@@ -102,5 +105,6 @@ def fallback_tag(digest: str) -> str:
 
 
 async def _at_tag(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the descriptors in the index at the fallback tag of `digest`, none without such an index."""
     index = await manifests.find(registry, target.tagged(fallback_tag(digest)))
     return descriptors.entries_of(index.document) if index else ()

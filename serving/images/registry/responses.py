@@ -17,12 +17,16 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _LONGEST_PAUSE = 3600.0
 """Seconds; a longer pause would look like a standstill."""
 _SHOWN = 300
-"""Most characters of a peer's message in ours."""
+"""Most characters of a peer's message that one of our messages repeats."""
 
 
 @contextmanager
 def mapped(host: str, seconds: float) -> Iterator[None]:
     """Map the exceptions of aiohttp to ours.
+
+    Args:
+        host: sends the response, for the messages.
+        seconds: the caller's limit without progress, which a TimeoutError stands for.
 
     Raises:
         errors.Permanent: `UntrustedCertificate`.

@@ -1,10 +1,12 @@
 """Signatures of an image in its registry, where cosign reads them: at the tag `sha256-<hex>.sig` and as a
 referrer.
 
-Both are one manifest, which is replaced by one with a further layer for each signer.
+Both places have the same manifest, with one layer for each signature. A further signer writes a manifest with
+the earlier layers and one more.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from serving import errors
 from serving.images.documents import oci, signing
@@ -16,7 +18,18 @@ from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
 
 _MAX_SIGNATURES = 64
-"""Most that are read per image: anyone with the right to push could add any number."""
+"""Most referrers with signatures, and most layers of one signature manifest, that are read: anyone with the
+right to push could add any number.
+"""
+
+
+class _SignatureLayer(NamedTuple):
+    """A layer of a signature manifest."""
+
+    payload: Blob
+    """The signed document."""
+    signature: str
+    """The signature over the payload, in base64."""
 
 
 def tag(digest: str) -> str:
@@ -25,7 +38,7 @@ def tag(digest: str) -> str:
 
 
 async def attach(registry: Registry, target: Reference, digest: str, key: PrivateKey) -> None:
-    """Sign an image in the registry, unless this key has signed it already; other signatures stay.
+    """Sign an image in the registry, unless this key has signed it already; signatures by other keys remain.
 
     Raises:
         errors.Temporary, errors.Permanent: those of a push.
@@ -50,6 +63,7 @@ async def attach(registry: Registry, target: Reference, digest: str, key: Privat
 
 
 def _once(data: bytes) -> Callable[[], list[bytes]]:
+    """Return a source for `uploads.upload` with the data as its only chunk."""
     return lambda: [data]
 
 
@@ -95,22 +109,23 @@ def signers_in_store(store: ModelStore, digest: str, keys: Mapping[str, PublicKe
         return names
     for fields, document in store.referrers(digest):
         if fields.get("artifactType") == SIGNATURE_ARTIFACT:
-            listed = _listed(document)
+            layers = _signature_layers(document)
             payloads = {
                 blob.digest: b"".join(store.read_blob(blob.digest))
-                for blob in {blob for blob, _ in listed}
+                for blob in {layer.payload for layer in layers}
                 # A descriptor can name any blob of the store with any size: a layer of gigabytes too.
                 if store.blob_size(blob.digest) == blob.size
             }
-            names |= signing.signers(_signatures_of(listed, payloads), digest, keys)
+            names |= signing.signers(_signatures_of(layers, payloads), digest, keys)
     return names
 
 
 async def _attached(registry: Registry, target: Reference, digest: str) -> AsyncIterator[list[Signature]]:
-    """Yield the signatures of an image, for each place that has some; those that are malformed are ignored.
+    """Yield the signatures of an image at each place in turn; an empty list if a place has no readable ones.
 
     Raises:
-        errors.Temporary: `DigestMismatch`, after all places: a broken link may cause it, and pass.
+        errors.Temporary: `DigestMismatch`, after all places: another try may succeed, as a broken link may
+            have changed the bytes. Other temporary errors are raised at once.
     """
     mismatch: errors.Temporary | None = None
     async for place in _places(registry, target, digest):
@@ -121,13 +136,14 @@ async def _attached(registry: Registry, target: Reference, digest: str) -> Async
                 present = await _signatures(registry, target, manifest.data) if manifest is not None else []
             except errors.Temporary as error:
                 mismatch = error
-                raise
+                raise  # `unreadable_ignored` ignores a DigestMismatch, and raises other temporary errors
         yield present
     if mismatch is not None:
         raise mismatch
 
 
 async def _places(registry: Registry, target: Reference, digest: str) -> AsyncIterator[Reference]:
+    """Yield the references at which an image's signature manifests may be: the tag, then the referrers."""
     yield target.tagged(tag(digest))
     listed = await referrers.find(registry, target, digest)
     signatures = [entry for entry in listed if entry.get("artifactType") == SIGNATURE_ARTIFACT]
@@ -136,23 +152,26 @@ async def _places(registry: Registry, target: Reference, digest: str) -> AsyncIt
 
 
 async def _signatures(registry: Registry, target: Reference, manifest: bytes) -> list[Signature]:
-    listed = _listed(manifest)
+    """Return the signatures in a signature manifest, with payloads from the registry."""
+    layers = _signature_layers(manifest)
     payloads: dict[str, bytes] = {}
-    for blob in {blob for blob, _ in listed}:
+    for blob in {layer.payload for layer in layers}:
         payloads[blob.digest] = await blobs.read(registry, target, blob)
-    return _signatures_of(listed, payloads)
+    return _signatures_of(layers, payloads)
 
 
-def _signatures_of(listed: Iterable[tuple[Blob, str]], payloads: Mapping[str, bytes]) -> list[Signature]:
-    """Return the signatures whose payloads are known, by digest."""
+def _signatures_of(layers: Iterable[_SignatureLayer], payloads: Mapping[str, bytes]) -> list[Signature]:
+    """Return the signatures whose payloads are in `payloads`, which has the bytes by digest."""
     return [
-        Signature(payloads[blob.digest], signature) for blob, signature in listed if blob.digest in payloads
+        Signature(payloads[layer.payload.digest], layer.signature)
+        for layer in layers
+        if layer.payload.digest in payloads
     ]
 
 
-def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
-    """Return the payloads and signatures of a signature manifest, of which all payloads fit into memory."""
-    signatures: list[tuple[Blob, str]] = []
+def _signature_layers(manifest: bytes) -> list[_SignatureLayer]:
+    """Return the valid layers of a signature manifest; all their payloads together fit into memory."""
+    signature_layers: list[_SignatureLayer] = []
     room = oci.MAX_MANIFEST
     for layer in descriptors.layers_of(responses.json_object(manifest))[:_MAX_SIGNATURES]:
         if not isinstance(layer, dict) or layer.get("mediaType") != signing.PAYLOAD_TYPE:
@@ -160,9 +179,9 @@ def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
         signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)
         payload = descriptors.blob(layer)
         if isinstance(signature, str) and payload.size <= room:
-            signatures.append((payload, signature))
+            signature_layers.append(_SignatureLayer(payload, signature))
             room -= payload.size
-    return signatures
+    return signature_layers
 
 
 def valid(signatures: Sequence[Signature], digest: str, keys: Sequence[PublicKey]) -> bool:

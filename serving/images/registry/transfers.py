@@ -2,7 +2,7 @@
 and hashes.
 
 Nothing is buffered here (aiohttp does that), so memory does not grow if the disk is the slower side. When
-`download` or `local` has ended, in whatever way, its thread no longer uses the source.
+`download` or `local` has ended, also by an error or a cancellation, its thread no longer uses the source.
 """
 
 import asyncio
@@ -15,10 +15,11 @@ from serving import errors
 
 T = TypeVar("T")
 Consumer = Callable[[Iterable[bytes]], None]
+"""Reads chunks of bytes; runs in a thread."""
 
 
 class _Download(Iterator[bytes]):
-    """A download as an iterator for a thread."""
+    """A download as an iterator that a thread reads while the event loop receives."""
 
     def __init__(self, source: AsyncGenerator[bytes, None]) -> None:
         self._source = source
@@ -45,7 +46,7 @@ class _Download(Iterator[bytes]):
             return None
 
     async def stop(self) -> None:
-        """Make the thread's next read fail, at once even if the peer is silent."""
+        """Make the thread's present or next read fail at once, even if the peer is silent."""
         self._stopped = True
         if self._reading is not None and not self._reading.done():
             self._reading.cancel()
@@ -73,7 +74,7 @@ async def download(
 
 
 async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: Consumer) -> None:
-    """Run `consume` in a thread over chunks from this machine's disk; arguments as for `download`."""
+    """Run `consume` in a thread over chunks from this machine's disk; arguments as those of `download`."""
     stopped = threading.Event()
 
     def guarded() -> Iterator[bytes]:
@@ -119,10 +120,11 @@ async def in_parallel(limit: int, work: Callable[[T], Awaitable[None]], items: I
     except ExceptionGroup as group_error:
         expected_errors, _ = group_error.split(errors.SlipwayError)
         first = _leaf(expected_errors or group_error)
-        raise first from first.__cause__
+        raise first from first.__cause__  # keeps its cause, and does not show the group as its context
 
 
 def _leaf(error: Exception) -> Exception:
+    """Return the first error in a group of errors, which may be nested."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

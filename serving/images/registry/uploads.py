@@ -19,20 +19,28 @@ from serving.images.registry.reference import Reference
 
 _OCTETS = "application/octet-stream"
 _FINISH_FACTOR = 10
-"""Of the usual time limit, for the last response: a registry on an object store then copies the blob."""
+"""Multiple of `stall_seconds` that the last response may take: a registry on an object store copies the blob
+before it answers.
+"""
 _ABORT_SECONDS = 5.0
+"""Longest wait for the response to a cancelled upload."""
 _LARGEST_CHUNK = 128 * 1024 * 1024
 """Bytes. A registry that requires larger chunks gets these, and may refuse them: memory is bounded."""
 
 
 class _BlobReader:
-    """Reads windows of a blob in a thread; a window before the last one restarts the reading."""
+    """Reads windows of a blob in a thread.
+
+    A window that begins before the previous one reads the blob again from its start.
+    """
 
     def __init__(self, begin: Callable[[], Iterable[bytes]]) -> None:
         self._begin = begin
         self._parts: Iterator[bytes] = iter(())
         self._buffered: deque[memoryview] = deque()
+        """The parts that were read and may be needed still: the bytes from `_start` to `_end`."""
         self._start = -1
+        """Offset in the blob; -1 before the first read."""
         self._end = 0
 
     async def window(self, offset: int, size: int) -> list[memoryview]:
@@ -58,6 +66,7 @@ class _BlobReader:
         return [part for part in window if part]
 
     def _drop(self, offset: int) -> None:
+        """Drop the buffered bytes before an offset in the blob."""
         while self._buffered and self._start < offset:
             dropped = min(offset - self._start, len(self._buffered[0]))
             remaining = self._buffered.popleft()[dropped:]
@@ -120,8 +129,11 @@ class _Upload:
         self._reader = _BlobReader(begin)
         self._session = session
         self._chunk = registry.settings.chunk_bytes
+        """Bytes that one request carries at most."""
         self._offset = 0
+        """Bytes that the registry has."""
         self._furthest = 0
+        """Largest offset of all attempts."""
 
     async def run(self) -> None:
         tries = retries.Retries(self._registry.settings)
@@ -132,9 +144,7 @@ class _Upload:
                     return
                 if self._session is None:
                     await self._begin()
-                while self._blob.size - self._offset > self._chunk or (
-                    self._offset and self._offset < self._blob.size
-                ):
+                while self._has_chunk():
                     await self._patch()
                     if self._offset > self._furthest:  # a restarted upload has made no progress yet
                         self._furthest = self._offset
@@ -145,6 +155,12 @@ class _Upload:
                 is_broken = True
             else:
                 return
+
+    def _has_chunk(self) -> bool:
+        """Whether the next bytes are sent by PATCH. The PUT at the end has the whole blob or no bytes."""
+        remaining = self._blob.size - self._offset
+        is_begun = self._offset > 0
+        return remaining > self._chunk or (is_begun and remaining > 0)
 
     async def abort(self) -> None:
         """Cancel an unfinished upload, which the registry would otherwise keep for days."""
@@ -188,6 +204,7 @@ class _Upload:
         self._session, self._offset = location, received
 
     async def _finish(self) -> None:
+        """End the upload by PUT, with the whole blob if no chunk was sent before."""
         assert self._session is not None
         chunk = await self._reader.window(self._offset, self._blob.size - self._offset)
         self._check_source(self._offset + _length(chunk))
@@ -228,6 +245,7 @@ class _Upload:
         return await blobs.exists(self._registry, self._target, self._blob.digest, push=True)
 
     def _check_source(self, end: int) -> None:
+        """Refuse a source that ends before the blob; `end` is the offset behind the bytes that were read."""
         if end != min(self._blob.size, self._offset + self._chunk):
             raise errors.Permanent(
                 "SealBroken", f"{self._blob.digest} ends after {end} of {self._blob.size} bytes"
@@ -239,7 +257,10 @@ def _length(parts: Iterable[memoryview]) -> int:
 
 
 def _received(response: RegistryResponse, sent_to: int | None) -> int:
-    """Return how many bytes the registry has, by `Range: 0-<last>` (inclusive; 0-0 may also mean none)."""
+    """Return how many bytes the registry has, by `Range: 0-<last>` (inclusive; 0-0 may also mean none).
+
+    Without this header the registry has `sent_to` bytes, which end with the last chunk; 0 if that is unknown.
+    """
     text = response.headers.get("Range", "").removeprefix("bytes=")
     last = responses.number(text.partition("-")[2])
     if last is None:

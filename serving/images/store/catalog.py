@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from serving import errors
 from serving.images.documents import layers, oci
@@ -16,19 +17,28 @@ from serving.images.store import seal
 _CHUNK = 1024 * 1024
 
 
+class StoredLayer(NamedTuple):
+    """A layer whose blob is reproduced from the files of a tree."""
+
+    tree: Path
+    layer: Layer
+
+
 class Catalog:
-    """The trees below a directory."""
+    """The images whose trees are below the directory `trees`."""
 
     def __init__(self, trees: Path) -> None:
         self._trees = trees
-        self._read: dict[str, Image] = {}
+        self._parsed: dict[str, Image] = {}
+        """Parsed manifests by digest."""
         self._referred: dict[str, frozenset[str]] = {}
+        """Digests of the blobs of each referrer, by its digest."""
 
     def digests(self) -> list[str]:
-        """Return the digests of all images; cached manifests of others are dropped."""
+        """Return the digests of all images, and drop the cached manifests of images that were removed."""
         present = sorted(f"sha256:{path.name}" for path in self._trees.iterdir() if "." not in path.name)
-        for removed in set(self._read).difference(present):
-            self._read.pop(removed, None)
+        for removed in set(self._parsed).difference(present):
+            self._parsed.pop(removed, None)
         return present
 
     def manifest(self, digest: str) -> bytes:
@@ -54,19 +64,19 @@ class Catalog:
         Raises:
             errors.Permanent: `ImageMissing`, `SealBroken`.
         """
-        parsed = self._read.get(digest)
+        parsed = self._parsed.get(digest)
         if parsed is None:
-            parsed = self._read[digest] = parse(self.manifest(digest))
+            parsed = self._parsed[digest] = parse(self.manifest(digest))
         return parsed
 
     def referred(self, digest: str, path: Path) -> frozenset[str]:
-        """Return the blobs of a document with this digest at this path."""
+        """Return the digests of the config and layers of a referrer, which is stored at `path`."""
         if digest not in self._referred:
             self._referred[digest] = referred(path.read_bytes())
         return self._referred[digest]
 
-    def find(self, layer: str) -> tuple[Path, Layer]:
-        """Return a layer that files reproduce, and the tree that has them.
+    def find(self, layer: str) -> StoredLayer:
+        """Return the layer with this digest that the files of a tree reproduce.
 
         Raises:
             errors.Permanent: `ImageMissing`.
@@ -78,7 +88,7 @@ class Catalog:
                 continue
             for candidate in image.layers:
                 if candidate.digest == layer and candidate.is_reproducible:
-                    return self._trees / hexadecimal(digest), candidate
+                    return StoredLayer(self._trees / hexadecimal(digest), candidate)
         raise missing(layer)
 
 
@@ -88,7 +98,7 @@ def missing(digest: str) -> errors.Permanent:
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file's bytes. If a link or a pipe has replaced it, it is neither followed nor waited for."""
+    """Yield a file's bytes. A link in its place is not followed; a pipe in its place does not block."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
@@ -106,7 +116,7 @@ def layer_chunks(tree: Path, layer: Layer) -> Iterator[bytes]:
 
 
 def hashed(digest: str, source: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks, and check their digest.
+    """Yield the chunks that were read from `source`, and check their digest.
 
     Raises:
         errors.Permanent: `SealBroken`, after the last chunk: the digest differs.

@@ -72,9 +72,10 @@ class Contents:
         return files
 
     def changed_blobs(self, staging: Staging) -> set[str]:
-        """Return the staged blobs that the store has, but with changed bytes.
+        """Return the digests of staged blobs whose files in the store have other bytes.
 
-        Runs without the lock, as it takes long: a blob that is removed meanwhile is inserted like a new one.
+        Hashes the store's files without the lock, as that takes long. `put_blobs` inserts a blob that is
+        removed meanwhile like a new one.
         """
         changed = set()
         for blob in staging.blobs:
@@ -89,7 +90,7 @@ class Contents:
         Args:
             staging: has the blobs.
             digest: of the image.
-            changed: those that replace others, from `changed_blobs`.
+            changed: blobs that replace broken ones of the store, from `changed_blobs`.
         """
         for blob, path in staging.blobs.items():
             path.chmod(0o444)
@@ -101,7 +102,7 @@ class Contents:
                 self.records.refer(digest, document)
 
     def put_tree(self, staging: Staging, digest: str, files: Iterable[oci.File]) -> None:
-        """Move a finished tree in; it replaces one that does not verify. Needs the lock."""
+        """Move a finished tree in, unless the store has an intact one. Needs the lock."""
         tree = self.tree(digest)
         if tree.exists():
             try:
@@ -135,17 +136,19 @@ class Contents:
                 path.unlink()
         for record in self.records.root.iterdir():
             digest = f"sha256:{record.name}"
+            # `ModelStore.repair` removes the tree of a broken image that users pin: it is pulled again.
             if digest not in present and not self.records.pins(digest):
                 disk.remove_tree(record)
         try:
             needed = {blob for digest in present for blob in self._needed(digest)}
         except errors.Permanent:
-            return  # an unreadable tree may need any of them
+            return  # an image with an unreadable manifest may need any blob
         for blob in self.blobs.iterdir():
             if f"sha256:{blob.name}" not in needed:
                 blob.unlink()
 
     def _needed(self, digest: str) -> Iterator[str]:
+        """Yield the digests of an image's blobs, of its referrers, and of the blobs of the referrers."""
         yield from self.catalog.image(digest).blobs
         for name in self.records.referrers(digest):
             yield name
@@ -168,6 +171,7 @@ class Contents:
                     tree.chmod(0o555)
 
     def _sweep(self) -> None:
+        """Remove the directories below `tmp` whose writer was killed: nobody holds their lock."""
         for path in self._tmp.iterdir():
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -19,8 +19,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SPARE_BYTES = 64 * 1024 * 1024
 """Free bytes that `require_room` keeps for the API's database and for logs."""
 _SPARE_SHARE = 100
-"""Of a small file system only a hundredth is left free."""
+"""Divisor: of a small file system only a hundredth is kept free, not `_SPARE_BYTES`."""
 _RETRY_SECONDS = 30.0
+"""Pause before the next attempt on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ def full_disk_mapped() -> Iterator[None]:
 
 
 def require_room(at: Path | int, size: int) -> None:
-    """Check that a path's or descriptor's file system has room for `size` bytes, and that some is left then.
+    """Check that the file system of a path or descriptor has `size` bytes free, and spare ones beside.
 
-    A size can be a mere claim: a sparse file of terabytes costs its writer nothing.
+    Called before anything is written, as a size can be a mere claim: a sparse file of terabytes costs its
+    writer nothing.
 
     Raises:
         errors.Temporary: `DiskFull`; nothing was reserved.
@@ -97,9 +99,8 @@ class NewFile:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._direct:
                 raise
-            path.unlink(
-                missing_ok=True
-            )  # open(2): some file systems create the file and then refuse the flag
+            # open(2): some file systems create the file and then refuse the flag.
+            path.unlink(missing_ok=True)
             self._direct = False
             self._fd = os.open(path, flags, 0o600)
         self._file = os.fdopen(self._fd, "wb", buffering=0)
@@ -135,6 +136,7 @@ class NewFile:
             data, at = data[count:], at + count
 
     def _reserve(self, size: int) -> None:
+        """Reserve the file's blocks where the file system can; close the file if the disk has no room."""
         try:
             require_room(self._fd, size)
             os.posix_fallocate(self._fd, 0, size)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving import errors
 from serving.images.documents import image, oci
@@ -17,6 +17,13 @@ from serving.images.store.contents import Contents
 from serving.images.store.staging import Staging
 from serving.resources.formats import file_list
 from serving.settings import StoreSettings
+
+
+class StoredReferrer(NamedTuple):
+    """A document that refers to an image: ModelPack, lineage or signatures."""
+
+    descriptor: dict[str, Any]
+    document: bytes
 
 
 class ModelStore:
@@ -71,7 +78,7 @@ class ModelStore:
         with suppress(FileNotFoundError):
             if (path := self._path(digest)) is not None:
                 return path.stat().st_size
-        return self._catalog.find(digest)[1].size
+        return self._catalog.find(digest).layer.size
 
     def read_blob(self, digest: str) -> Iterator[bytes]:
         """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is reproduced from the tree.
@@ -82,26 +89,26 @@ class ModelStore:
         path = self._path(digest)
         if path is not None:
             return catalog.hashed(digest, path, catalog.file_chunks(path))
-        tree, layer = self._catalog.find(digest)
-        return catalog.hashed(digest, tree, catalog.layer_chunks(tree, layer))
+        stored = self._catalog.find(digest)
+        return catalog.hashed(digest, stored.tree, catalog.layer_chunks(stored.tree, stored.layer))
 
-    def referrers(self, digest: str) -> list[tuple[dict[str, Any], bytes]]:
-        """Return the stored documents that refer to an image (ModelPack, lineage, signatures) with their
-        descriptors.
-        """
+    def referrers(self, digest: str) -> list[StoredReferrer]:
+        """Return the stored documents that refer to an image, with their descriptors."""
         documents = []
         for name in self._records.referrers(digest):
             with suppress(FileNotFoundError):
                 documents.append(self._contents.blob(name).read_bytes())
-        return [(oci.referrer(json.loads(document), document), document) for document in documents]
+        return [
+            StoredReferrer(oci.referrer(json.loads(document), document), document) for document in documents
+        ]
 
     def repositories(self, digest: str) -> set[str]:
         """Return the names under which an image was built, as its lineage documents have them."""
         return {
             self._repository(blob)
-            for fields, document in self.referrers(digest)
-            if fields.get("artifactType") == oci.LINEAGE_TYPE
-            for blob in image.referred(document)
+            for referrer in self.referrers(digest)
+            if referrer.descriptor.get("artifactType") == oci.LINEAGE_TYPE
+            for blob in image.referred(referrer.document)
         }
 
     def _repository(self, blob: str) -> str:
@@ -227,7 +234,8 @@ class ModelStore:
             None if the image is intact or was repaired; else its origin.
 
         Raises:
-            errors.Permanent: `ImageMissing`; `SealBroken`, neither is possible, and nothing was done.
+            errors.Permanent: `ImageMissing`; `SealBroken`, the image lacks bytes and has no origin, and
+                remains as it is.
         """
         try:
             self.verify(digest, deep=True)
@@ -246,6 +254,7 @@ class ModelStore:
         return origin
 
     def _reinsert(self, digest: str) -> bool:
+        """Insert an image again from its own bytes; return False if they are not complete."""
         try:
             manifest = self.read_manifest(digest)
             parsed = image.parse(manifest)
@@ -283,11 +292,13 @@ class ModelStore:
 
     def _path(self, digest: str) -> Path | None:
         """Return the path of a blob, None if the tree reproduces it."""
+        # The digest can also be that of an image, whose manifest is in its tree.
         candidates = (self._contents.blob(digest), self.tree(digest) / seal.MANIFEST)
         return next((path for path in candidates if path.is_file()), None)
 
     @contextmanager
     def _present(self, digest: str) -> Iterator[None]:
+        """Hold the store's lock while the block uses an image that must exist."""
         with self._contents.locked():
             if not self.has(digest):
                 raise catalog.missing(digest)
@@ -295,8 +306,9 @@ class ModelStore:
 
 
 class CountedStore(ModelStore):
-    """A store that reports the size of each chunk of a blob to `on_read`, from any thread: the progress of a
-    push.
+    """A store that calls `on_read` with the number of bytes of each chunk that a push has sent.
+
+    The call may come from any thread.
     """
 
     def __init__(self, root: Path, on_read: Callable[[int], None]) -> None:

@@ -1,4 +1,6 @@
-"""Reads an image's files into the page cache before a replica waits for them: a capture bypasses the cache.
+"""Reads an image's files into the page cache before a replica waits for them.
+
+Large files of an image that was built here are not in the cache: `disk.NewFile` writes them with direct IO.
 
 Replicas map the same files, so one read serves all of them.
 """
@@ -11,15 +13,15 @@ from serving.system import procfs
 
 
 def warm(tree: Path, share: float) -> int:
-    """Make the kernel read a tree's files; return their bytes, 0 if they would take too much memory.
+    """Make the kernel read a tree's files; return their total bytes, 0 if they would take too much memory.
 
     Args:
         tree: of an image; it may be removed meanwhile.
-        share: most of the available memory that the tree may take.
+        share: largest part of the available memory, from 0 to 1, that the tree may take.
     """
     total = disk.size(tree)
-    limit = procfs.available_memory()
-    if limit is not None and total > share * limit:
+    available = procfs.available_memory()
+    if available is not None and total > share * available:
         return 0
     for directory, _, names in os.walk(tree):
         for name in names:

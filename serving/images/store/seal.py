@@ -1,6 +1,6 @@
 """Seals: the stamps of all files of a tree at insertion, which reveal changes without reading the bytes.
 
-Any write, chmod, rename or replacement changes inode, size, mtime or ctime; only the kernel sets a ctime.
+Any write, chmod, rename or replacement changes inode, size, mtime or ctime; no system call sets a ctime.
 `files.json` has no stamp: its bytes follow from the seal, and are compared.
 """
 
@@ -61,7 +61,7 @@ def read(path: Path) -> dict[str, SealedFile]:
 def check(
     tree: Path, digest: str, image: Image, sealed: Mapping[str, SealedFile], *, deep: bool
 ) -> tuple[oci.File, ...]:
-    """Return the image's files, sorted, after comparing the tree with its seal, and the seal with the image.
+    """Compare a tree with its seal, and the seal with the image; return the image's files, sorted by path.
 
     Args:
         tree: of the files.
@@ -75,6 +75,7 @@ def check(
     """
     in_seal = files(sealed)
     listed = {file for layer in image.layers for file in layer.files or ()}
+    # Layers of other tools do not list their files (`files` is None): the seal then has more files.
     lists_all_files = all(layer.files is not None for layer in image.layers)
     matches_image = listed == set(in_seal) if lists_all_files else listed <= set(in_seal)
     if not matches_image or sealed.get(MANIFEST) is None or sealed[MANIFEST].digest != digest:

@@ -7,12 +7,13 @@ from serving.images.store import disk
 
 
 class Staging:
-    """The tree, and the blobs that it does not reproduce."""
+    """The tree of files, and the blobs that these files do not reproduce, below `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tree = path / "tree"
         self.blobs: dict[str, Path] = {}
+        """Path of each complete blob by its digest."""
         self.documents: dict[str, str] = {}
         """Digest of the subject by the digest of the staged document."""
         (self.tree / layers.ROOT).mkdir(parents=True)

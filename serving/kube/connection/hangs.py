@@ -1,4 +1,7 @@
-"""Tells an API that hangs from one that takes long for a request: one that hangs answers no other request."""
+"""Distinguishes an API that hangs from an API that takes long for one request.
+
+An API that hangs answers no other request either.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,12 +13,13 @@ from serving import errors
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 1.0
-"""Without an answer before the API is asked for its version. With PROBE_SECONDS it leaves 2 s of a user's 5 s
-to the start of the command on a busy machine."""
+"""Wait for the answer before the API is asked for its version. A command should report a hung API within 5 s:
+PATIENCE_SECONDS and PROBE_SECONDS leave 2 s of these to the command's start on a busy machine.
+"""
 PROBE_SECONDS = 2.0
-"""Longest answer to a request for the version, which needs neither storage nor webhooks."""
+"""Longest wait for the API's version, a request that needs neither storage nor webhooks."""
 ACCEPT_SECONDS = 0.5
-"""Longest connect; a connect in a data centre takes a millisecond, across an ocean 0.2 s."""
+"""Longest wait for a TCP connection, which takes a millisecond in a data centre and 0.2 s across an ocean."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -53,7 +57,7 @@ async def unless_hung(
 
 
 async def _answers(probe: Callable[[], Awaitable[None]]) -> bool:
-    """Whether the API answers, or fails at once: then the request itself fails with the reason."""
+    """Whether the API answers, or fails at once: the request itself then fails with the same reason."""
     try:
         await probe()
     except errors.Unavailable as error:
@@ -62,6 +66,7 @@ async def _answers(probe: Callable[[], Awaitable[None]]) -> bool:
 
 
 async def _accepts(server: str) -> bool:
+    """Whether the host and port of a URL accept a TCP connection within ACCEPT_SECONDS."""
     parts = urlsplit(server)
     port = parts.port or _PORTS.get(parts.scheme, 443)
     try:

@@ -23,7 +23,7 @@ NOT_LISTED = "JobsNotListed"
 class JobKind:
     """The rules for one kind of job."""
 
-    of: OptionalKind
+    api_kind: OptionalKind
     """The kind in the API."""
     succeeded: tuple[Sign, ...]
     """A job with one of these signs has succeeded, unless it has a sign of failure."""
@@ -131,7 +131,7 @@ class JobKinds:
     """The kinds of jobs that an installation knows."""
 
     def __init__(self, rows: Iterable[JobKind]) -> None:
-        self._rows = {(row.of.group, row.of.kind): row for row in rows}
+        self._rows = {(row.api_kind.group, row.api_kind.kind): row for row in rows}
 
     def __iter__(self) -> Iterator[JobKind]:
         return iter(self._rows.values())

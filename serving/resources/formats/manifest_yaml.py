@@ -3,6 +3,7 @@
 PyYAML by itself reads `1e3` as a string, `12:30:45` as a number and `2024-01-01` as a date.
 """
 
+import math
 import re
 from typing import Any
 
@@ -15,10 +16,12 @@ _FIRST = frozenset("+-.0123456789")
 """First characters of numbers: most scalars are no numbers, and are recognised by one look-up."""
 
 _INTEGER = re.compile(
-    r"(?P<sign>[-+]?)(?:0x(?P<hex>[0-9a-f]+)|0b(?P<binary>[01]+)|0o?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9]\d*))",
+    r"(?P<sign>[-+]?)(?:0x(?P<hex>[0-9a-f]+)|0b(?P<binary>[01]+)|0o?(?P<octal>[0-7]+)|"
+    r"(?P<decimal>0|[1-9]\d{0,19}))",
     re.ASCII | re.IGNORECASE,
 )
-"""An integer as Go's `strconv.ParseInt` with base 0 reads it: `010` is octal."""
+"""An integer as Go's `strconv.ParseInt` with base 0 reads it: `010` is octal. 64 bits have at most 20 decimal
+digits."""
 
 _BASES = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
 
@@ -76,10 +79,14 @@ def _number(text: str) -> int | float | None:
     plain = text.replace("_", "")
     if integer := _INTEGER.fullmatch(plain):
         digits = next(name for name in _BASES if integer[name])
-        return int(integer["sign"] + integer[digits], _BASES[digits])
+        whole = int(integer["sign"] + integer[digits], _BASES[digits])
+        if -(2**63) <= whole < 2**64:
+            return whole
     if _DECIMAL.fullmatch(plain) is None:
         return _NOT_FINITE.get(text)
     number = float(plain)
+    if math.isinf(number):
+        return None  # as to Go: a number that no float can be is a string
     return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import aiohttp
 
 from serving import clock, errors, metrics
 from serving.data_dir import DataDir
-from serving.kube import Informer, Key, Kube, connect_eventually
+from serving.kube import Informer, Key, Kube, Reconciler, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router import pod_lifetime
@@ -156,14 +156,14 @@ class Activator:
         self._pod_sockets = data_dir.pod_sockets
         self._settings = settings.activator
         self._connect_timeout_seconds = settings.gateway.connect_timeout_seconds
-        self._changes: asyncio.Queue[Key] = asyncio.Queue()
-        """Routes to update."""
+        # One Route at a time: each update opens and closes listeners.
+        self._updates = Reconciler("activator", self._update_route, replace(settings.controllers, workers=1))
         namespace = settings.controllers.watch_namespace or None
         self._routes = Informer(kube, kinds.ROUTE, namespace=namespace, labels=_LABEL)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, namespace=namespace, labels=_LABEL)
         self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
         self._routes.index(_SERVICE, services_used)
-        self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
+        self._routes.on_change(lambda before, after: self._updates.add(Key.of(after or before or {})))
         self._slices.on_change(self._slice_changed)
         self._demand = DemandReporter(kube, self._waiting, settings)
         self._totals = QueueTotals()
@@ -208,10 +208,7 @@ class Activator:
                     group.create_task(work.run())
                 # The report of a first request must not wait for a new connection to the API.
                 group.create_task(self._kube.stay_connected(lambda: bool(self._of_route)))
-                await self._routes.synced.wait()
-                await self._slices.synced.wait()
-                while True:
-                    await self._update_route(await self._changes.get())
+                await self._updates.run(self._routes, self._slices)
         finally:
             for backend in self._entries:
                 backend.end(None, STOPPING)
@@ -219,15 +216,23 @@ class Activator:
             await asyncio.gather(self._demand.withdraw(), *closed)
 
     async def _update_route(self, key: Key) -> None:
-        """Listen for one Route's backends on demand, and update their replicas."""
+        """Listen for one Route's backends on demand, and update their replicas.
+
+        Raises:
+            errors.Temporary: the requests of a backend cannot be held; the others are updated.
+        """
         route = self._routes.get(*key)
         spec = route["spec"] if route is not None else {}
         backends = spec.get("backends") or []
         on_demand = {cluster_name(key.namespace, b): b for b in backends if b.get("onDemand")}
         labels = labels_of(route) if route is not None else {}
         entries = self._of_route.setdefault(key, {})
+        problems = []
         for cluster in on_demand.keys() - entries.keys():
-            await self._open(entries, cluster, labels[cluster], h2c=speaks_h2c(on_demand[cluster]))
+            try:
+                await self._open(entries, cluster, labels[cluster], h2c=speaks_h2c(on_demand[cluster]))
+            except OSError as error:  # a failure of one backend must not stop the others
+                problems.append(f"{cluster}: its requests cannot be held: {error}")
         for cluster, entry in list(entries.items()):
             if (backend := on_demand.get(cluster)) is not None:
                 entry.backend.set_retries(effective_retries(spec, backend))
@@ -238,17 +243,15 @@ class Activator:
             self._tasks.create_task(self._close(entry))
         if not entries:
             del self._of_route[key]
+        if problems:
+            raise errors.Temporary("NoListener", "; ".join(problems))
 
     async def _open(
         self, entries: dict[str, _OnDemandBackend], cluster: str, labels: Labels, *, h2c: bool
     ) -> None:
         backend = HeldBackend(cluster, self._settings, self._totals, self._observer)
         listener = self._listener(backend, h2c=h2c)
-        try:
-            await listener.open()
-        except OSError:  # a failure of one backend must not stop the others
-            log.exception("%s: its requests cannot be held", cluster)
-            return
+        await listener.open()
         entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, labels, h2c)
 
     def _listener(self, backend: HeldBackend, *, h2c: bool) -> "Listener | GrpcListener":
@@ -340,7 +343,7 @@ class Activator:
         for item in (before, after):
             if item is not None:
                 for route in self._routes.by_index(_SERVICE, slice_service_key(item)):
-                    self._changes.put_nowait(Key.of(route))
+                    self._updates.add(Key.of(route))
 
 
 def _successor(removed: _OnDemandBackend, remaining: Iterable[_OnDemandBackend]) -> HeldBackend | None:

@@ -5,7 +5,7 @@ A change of one service among 1,000 must not cost the rendering of 1,000.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from serving.router.envoy import clusters, routes, weights
 from serving.router.envoy import messages_pb2 as envoy
@@ -25,28 +25,36 @@ NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
 
 @dataclass(frozen=True)
 class Dependencies:
-    """Resources that Envoy must have before a route configuration.
-
-    Routes name the clusters in `named`; clusters in `serving` have weight in a route itself, so they must
-    have endpoints. `weights` are prefixes of weights, which have their own dependencies.
-    """
+    """Resources that Envoy must have before a route configuration."""
 
     named: frozenset[str] = frozenset()
+    """The clusters that the routes name."""
     serving: frozenset[str] = frozenset()
+    """Those that have their weight in a route itself, so that they must have endpoints."""
     weights: frozenset[str] = frozenset()
+    """Key prefixes (`weights.key_prefix`) of the weights that the routes read. Envoy must also have what
+    these weights need."""
+
+
+class RenderedRoutes(NamedTuple):
+    """A route configuration, and the resources that Envoy must have before it."""
+
+    resource: Resource
+    dependencies: Dependencies
 
 
 @dataclass(frozen=True)
 class ResourceChanges:
     """Changes to the target resources, by name; None removes.
 
-    Weights are by prefix, as several prefixes share a layer. Route configurations are never removed.
+    Weights are by key prefix, as a layer has the weights of several services. Route configurations are never
+    removed.
     """
 
     clusters: Mapping[str, Resource | None] = field(default_factory=dict)
     endpoints: Mapping[str, Resource | None] = field(default_factory=dict)
     weights: Mapping[str, Weights | None] = field(default_factory=dict)
-    routes: Mapping[str, tuple[Resource, Dependencies]] = field(default_factory=dict)
+    routes: Mapping[str, RenderedRoutes] = field(default_factory=dict)
 
 
 def starting(settings: GatewaySettings) -> ResourceChanges:
@@ -54,7 +62,7 @@ def starting(settings: GatewaySettings) -> ResourceChanges:
     host = routes.unavailable_host(STARTING, settings)
     return ResourceChanges(
         routes={
-            name: (
+            name: RenderedRoutes(
                 encoded_resource(envoy.RouteConfiguration, routes.route_configuration(name, host)),
                 Dependencies(),
             )
@@ -67,42 +75,49 @@ class Renderer:
     """Renders changes of a plan, and keeps the encoded parts of all services."""
 
     def __init__(self, settings: GatewaySettings, folders: SocketFolders) -> None:
-        """Args: folders: those of the sockets to which Envoy connects."""
+        """Render nothing yet; `folders` have the Unix sockets to which Envoy connects."""
         self._settings = settings
         self._folders = folders
         self._not_found = NO_SERVICE.format(domain=settings.domain)
         self._services: dict[str, _ServiceParts] = {}
-        self._probes: dict[str, tuple[bytes, str]] = {}
+        """By the prefix of the service's paths."""
+        self._probes: dict[str, _ProbePart] = {}
+        """By the prefix of the probe route's paths."""
         self._rendered: set[str] = set()
+        """The names of the route configurations that were rendered at least once."""
 
     def render(self, plan: RoutePlanChanges) -> ResourceChanges:
         """Return the changes of a plan as resources; weights or endpoints alone change no route."""
-        clusters_and_endpoints = {
-            name: None if cluster is None else self._cluster(cluster)
-            for name, cluster in plan.clusters.items()
-        }
+        changed_clusters: dict[str, Resource | None] = dict.fromkeys(plan.clusters)
+        changed_endpoints: dict[str, Resource | None] = dict.fromkeys(plan.clusters)
+        for name, cluster in plan.clusters.items():
+            if cluster is not None:
+                changed_clusters[name] = resource(clusters.cluster(cluster, self._settings))
+                changed_endpoints[name] = self._endpoints(cluster)
         old = {prefix: self._services.get(prefix) for prefix in plan.services}
         for prefix, service in plan.services.items():
             _put(self._services, prefix, None if service is None else self._service(service))
         for prefix, probe in plan.probes.items():
-            entry = None if probe is None else (routes.probe_entry(probe, self._settings), probe.cluster)
-            _put(self._probes, prefix, entry)
+            part = None
+            if probe is not None:
+                part = _ProbePart(routes.probe_entry(probe, self._settings), probe.cluster)
+            _put(self._probes, prefix, part)
         new = {prefix: self._services.get(prefix) for prefix in plan.services}
-        configurations: dict[str, tuple[Resource, Dependencies]] = {}
+        configurations: dict[str, RenderedRoutes] = {}
         if "public" not in self._rendered or any(_routes_of(old[p]) != _routes_of(new[p]) for p in old):
             configurations["public"] = self._public()
         if "private" not in self._rendered or plan.probes:
             configurations["private"] = self._private()
         self._rendered |= configurations.keys()
         return ResourceChanges(
-            clusters={name: pair and pair[0] for name, pair in clusters_and_endpoints.items()},
-            endpoints={name: pair and pair[1] for name, pair in clusters_and_endpoints.items()},
-            # Weights stay parts: `xds.server` joins them into layers, as several prefixes share one.
+            clusters=changed_clusters,
+            endpoints=changed_endpoints,
+            # `xds.server` joins weights into layers, as it decides which weights Envoy may have.
             weights=_changed_weights(old.values(), new.values()),
             routes=configurations,
         )
 
-    def _public(self) -> tuple[Resource, Dependencies]:
+    def _public(self) -> RenderedRoutes:
         parts = [self._services[prefix] for prefix in sorted(self._services)]
         entries = b"".join([*(part.path for part in parts), *self._models()])
         hosts = b"".join(part.host for part in parts)
@@ -111,10 +126,14 @@ class Renderer:
             frozenset().union(*(part.serving for part in parts)),
             frozenset(part.key_prefix for part in parts if part.weights is not None),
         )
-        return _configuration("public", entries, self._not_found, self._settings, hosts), dependencies
+        configuration = _configuration("public", entries, self._not_found, self._settings, hosts)
+        return RenderedRoutes(configuration, dependencies)
 
     def _models(self) -> Iterator[bytes]:
-        """Yield the addresses of all language models of a namespace; a service of its name has it first."""
+        """Yield, for each namespace with language models, the route of all of them (`/NAMESPACE/openai/`).
+
+        A service that is named `openai` keeps this address.
+        """
         names: dict[str, list[str]] = {}
         for prefix in sorted(self._services):
             part = self._services[prefix]
@@ -125,28 +144,26 @@ class Renderer:
             if routes.models_prefix(namespace) not in self._services:
                 yield routes.models_entry(namespace, models, self._settings)
 
-    def _private(self) -> tuple[Resource, Dependencies]:
-        entries = b"".join(self._probes[prefix][0] for prefix in sorted(self._probes))
-        dependencies = Dependencies(frozenset(cluster for _, cluster in self._probes.values()))
-        return _configuration("private", entries, NO_BACKEND, self._settings), dependencies
+    def _private(self) -> RenderedRoutes:
+        entries = b"".join(self._probes[prefix].entry for prefix in sorted(self._probes))
+        dependencies = Dependencies(named=frozenset(part.cluster for part in self._probes.values()))
+        configuration = _configuration("private", entries, NO_BACKEND, self._settings)
+        return RenderedRoutes(configuration, dependencies)
 
-    def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
+    def _endpoints(self, cluster: Cluster) -> Resource:
         endpoints = resource(clusters.load_assignment(cluster, self._folders))
-        return (
-            resource(clusters.cluster(cluster, self._settings)),
-            endpoints
-            if cluster.endpoints or cluster.on_demand
-            else Resource(NO_ENDPOINTS, endpoints.content),
-        )
+        can_serve = cluster.endpoints or cluster.on_demand  # on demand, by the activator
+        return endpoints if can_serve else Resource(NO_ENDPOINTS, endpoints.content)
 
     def _service(self, service: GatewayService) -> "_ServiceParts":
-        prefix = weights.key_prefix(service)
+        key_prefix = weights.key_prefix(service)
+        with_weight = frozenset(segment.cluster for segment in service.ring if segment.size)
         return _ServiceParts(
-            host=routes.virtual_host(service, prefix, self._settings),
-            path=routes.path_entry(service, prefix, self._settings),
-            key_prefix=prefix,
-            weights=weights.weights_of(service, prefix) if prefix else None,
-            serving=frozenset(s.cluster for s in service.ring if s.size and not prefix),
+            host=routes.virtual_host(service, key_prefix, self._settings),
+            path=routes.path_entry(service, key_prefix, self._settings),
+            key_prefix=key_prefix,
+            weights=weights.weights_of(service, key_prefix) if key_prefix else None,
+            serving=frozenset() if key_prefix else with_weight,
             named=frozenset(segment.cluster for segment in service.ring),
             language_model=None if service.token_usage == "none" else (service.namespace, service.name),
         )
@@ -159,10 +176,10 @@ def _configuration(
 
     Args:
         name: its name.
-        entries: concatenated encoded entries of the tree of paths.
-        not_found: the message of its 404.
+        entries: concatenated encoded entries of the tree of paths (`routes.path_entry` and others).
+        not_found: the message of the 404 for every other path.
         settings: the gateway's.
-        hosts: concatenated encoded virtual hosts.
+        hosts: concatenated encoded virtual hosts, each of one service.
     """
     by_path = routes.paths_host(entries, not_found, settings)
     return encoded_resource(envoy.RouteConfiguration, routes.route_configuration(name, hosts + by_path))
@@ -173,13 +190,25 @@ class _ServiceParts:
     """The encoded parts of routes and weights of one service."""
 
     host: bytes
+    """Its address by host: an encoded part of the public route configuration."""
     path: bytes
+    """Its address by path: an encoded entry of the tree of paths."""
     key_prefix: str
+    """That of its weights; empty if they are in its routes."""
     weights: Weights | None
+    """None if they are in its routes."""
     serving: frozenset[str]
+    """As in `Dependencies`."""
     named: frozenset[str]
+    """As in `Dependencies`."""
     language_model: tuple[str, str] | None
     """Its namespace and name, if it is one."""
+
+
+class _ProbePart(NamedTuple):
+    entry: bytes
+    """The encoded entry of a probe route in the tree of private paths."""
+    cluster: str
 
 
 def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes] | None:
@@ -189,9 +218,14 @@ def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes] | None:
 def _changed_weights(
     old: Iterable[_ServiceParts | None], new: Iterable[_ServiceParts | None]
 ) -> dict[str, Weights | None]:
+    """Return the weights that differ, by key prefix; None removes."""
     before = {part.key_prefix: part.weights for part in old if part is not None and part.key_prefix}
     after = {part.key_prefix: part.weights for part in new if part is not None and part.key_prefix}
-    return {p: after.get(p) for p in before | after if before.get(p) != after.get(p)}
+    return {
+        key_prefix: after.get(key_prefix)
+        for key_prefix in before | after
+        if before.get(key_prefix) != after.get(key_prefix)
+    }
 
 
 def _put(table: dict[str, T], name: str, value: T | None) -> None:

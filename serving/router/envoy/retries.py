@@ -9,19 +9,22 @@ from serving.router.plan.service import Cluster, GatewayService
 from serving.settings import GatewaySettings
 
 _HOST_SELECTION_ATTEMPTS = 5
+"""Most draws of a replica for one retry, to find one that the request has not tried."""
 _CONDITIONS = (
     ("Unsent", "connect-failure,refused-stream,reset-before-request"),
     ("Lost", "reset"),
     ("Unavailable", "retriable-status-codes"),
 )
-"""Envoy's conditions for each cause of a retry."""
+"""Each cause of a retry (`serving.resources.routing.RetryCause`) with Envoy's conditions (`retry_on`)."""
 _UNAVAILABLE = (502, 503, 504)
+"""The status codes of the cause `Unavailable`."""
 
 
 def of_service(service: GatewayService, settings: GatewaySettings) -> envoy.RetryPolicy:
-    """Return the retry policy of a service's route, with the timeout of a try.
+    """Return the retry policy of a service's route, which includes the timeout of one try.
 
-    At zero a try has no timeout, as the activator holds a request for as long as a replica needs to start.
+    While a backend with weight has no replica, a try has no timeout: the activator holds the request until a
+    replica has started.
     """
     policy = _policy(
         service.policy.retries,
@@ -53,11 +56,16 @@ def _policy(
     on_demand: bool,
     may_change_cluster: bool,
 ) -> envoy.RetryPolicy:
-    """Retry on another replica; by default only requests that no replica has begun to process.
+    """Return a policy that retries on another replica.
 
-    For a service on demand the last attempt goes to the activator, which waits for the next replica if Envoy
-    does not know yet that the last one is gone. For other services a retry may go to another cluster, which
-    Envoy chooses among those with weight that the request has not tried.
+    Args:
+        retries: the causes and the number of retries; by default only a request that no replica has begun to
+            process is retried.
+        settings: the gateway's.
+        on_demand: whether the last retry goes to the activator. It holds the request for the next replica if
+            Envoy does not know yet that the last one is gone.
+        may_change_cluster: whether there may be another cluster. Without `on_demand` a retry may go there:
+            Envoy chooses among the clusters with weight that the request has not tried.
     """
     attempts = settings.retries if retries.attempts is None else retries.attempts
     conditions = [condition for cause, condition in _CONDITIONS if cause in retries.causes]
@@ -74,6 +82,7 @@ def _policy(
         retriable_status_codes=_UNAVAILABLE if "Unavailable" in retries.causes else (),
     )
     if on_demand and attempts:
+        # The first `attempts` tries go to priority 0, the replicas; the last to priority 1, the activator.
         policy.retry_priority.CopyFrom(
             envoy.RetryPolicy.RetryPriority(
                 name="envoy.retry_priorities.previous_priorities",

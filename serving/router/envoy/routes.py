@@ -1,7 +1,8 @@
 """Virtual hosts and path routes of the public listener, and the routes of the private listener.
 
-By host, each service is a virtual host, which Envoy finds by hash. By path, all services are one tree of
-prefixes (`prefix_match_map`), as every request would search a list of routes linearly.
+By host, each service is a virtual host, which Envoy finds by hash. By path, all services are entries of one
+tree of prefixes (`prefix_match_map`) in one virtual host, as every request would search a list of routes
+linearly. The parts are encoded, so that `render` joins them by concatenation: protobuf merges the parts.
 """
 
 import hashlib
@@ -19,10 +20,11 @@ from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRou
 from serving.settings import GatewaySettings
 
 CALLER_HEADER = "x-slipway-caller"
-"""The identity that the filter of `bootstrap` assigns to a caller without one, where callers are sticky. Only
-there the gateway reads this header, and removes it before the replica."""
+"""Header with the identity that `ASSIGN_FILTER` assigns to a caller without the sticky header. The routes of
+sticky services remove it from the request to the replica; other routes pass it on unread."""
 ASSIGN_FILTER = "slipway.assign-caller"
-"""Name of the filter that assigns it; disabled unless a route enables it."""
+"""Name of the filter that assigns an identity to a caller (`bootstrap.ASSIGN_CALLER`); disabled unless a
+route enables it."""
 
 BRIDGE_FILTER = "slipway.grpc-bridge"
 """Name of the filter that turns a gRPC request into one of HTTP/1.1."""
@@ -51,11 +53,18 @@ def path_entry(service: GatewayService, key_prefix: str, settings: GatewaySettin
     return _tree_entry(service.prefix, _route(service, service.prefix, key_prefix, settings))
 
 
-def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings) -> bytes:
-    """Return the address of all language models of a namespace, as an encoded part of the host of paths."""
+def models_entry(namespace: str, model_names: Iterable[str], settings: GatewaySettings) -> bytes:
+    """Return the address of all language models of a namespace, as an encoded part of the virtual host of all
+    paths.
+
+    `MODELS_FILTER` changes the path to that of the model that the body names, and Envoy chooses the route
+    again. A request that the filter neither routes nor answers keeps this route, which answers with 404.
+    """
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
-    tokens = token_filters.of_models(f"/{namespace}/", names, settings)
+    tokens = token_filters.of_models(f"/{namespace}/", model_names, settings)
+    # Envoy takes a request's filters from its first route. The chosen service may be sticky, so the filter is
+    # enabled here; without the name of a sticky header it does nothing.
     assign = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
     route = envoy.Route(
         match=match,
@@ -132,6 +141,7 @@ def _host_entry(host: bytes) -> bytes:
 
 
 def _tree_entry(prefix: str, route: envoy.Route) -> bytes:
+    """Return an encoded part of the virtual host of all paths: the route of the paths with a prefix."""
     tree = envoy.Matcher.MatcherTree(
         prefix_match_map=envoy.Matcher.MatcherTree.MatchMap(map={prefix: _on_match(route)})
     )
@@ -144,6 +154,10 @@ def _on_match(route: envoy.Route) -> envoy.Matcher.OnMatch:
 
 
 def _route(service: GatewayService, prefix: str, key_prefix: str, settings: GatewaySettings) -> envoy.Route:
+    """Return the route of a service for the paths with a prefix, which Envoy replaces by `/`.
+
+    A service without a backend that can serve gets a route that answers with 503.
+    """
     match = envoy.RouteMatch(prefix=prefix)
     if not service.ring:
         message = f"{service.namespace}/{service.name}: {service.unavailable}"
@@ -193,6 +207,7 @@ def _weighted_clusters(service: GatewayService, key_prefix: str) -> envoy.Weight
         clusters=[
             envoy.WeightedCluster.ClusterWeight(
                 name=segment.cluster,
+                # With a key prefix Envoy reads the weight from its runtime, and the route stays equal.
                 weight=UInt32Value(value=1 if key_prefix else segment.size),
                 response_headers_to_add=_arm_headers(segment),
                 typed_per_filter_config=_filters_of(segment),
@@ -212,6 +227,7 @@ def _filters_of(segment: ClusterSegment) -> dict[str, Any]:
 
 
 def _arm_headers(segment: ClusterSegment) -> list[envoy.HeaderValueOption]:
+    """Return the response headers that name the arm and its model version."""
     headers = [_header(names.ARM_HEADER, segment.arm)]
     if segment.model_version:
         headers.append(_header(names.SERVED_VERSION_HEADER, segment.model_version))

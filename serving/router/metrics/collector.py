@@ -28,9 +28,10 @@ configuration for at most 0.3 s at a time."""
 FRESH_SECONDS = 0.2
 """A younger reading is used again, so that several scrapers cost a few readings per second."""
 PAUSE_SHARE = 20.0
-"""Pause after a reading, in multiples of its time: readings take a twentieth of Envoy's main thread."""
+"""Pause after a reading, in multiples of the reading's time, so that readings take at most a twentieth of the
+time of Envoy's main thread."""
 LONGEST_PAUSE_SECONDS = 1.0
-"""Limit of that pause: on a busy machine, Envoy may be late for other reasons."""
+"""Limit of the pause: on a busy machine, a reading may take long for other reasons."""
 
 
 class StatisticsCollector:
@@ -43,20 +44,25 @@ class StatisticsCollector:
         self._labels: dict[Key, dict[str, Labels]] = {}
         """By Route, and then by cluster."""
         self._by_cluster: dict[str, Labels] | None = None
-        """Those of all Routes, by cluster; None after a change."""
+        """The labels of all Routes, by cluster; None after a change."""
         self._envoy: RunningEnvoy | None = None
+        """The Envoy of the last reading."""
         self._table: CountTable | None = None
-        """That of this Envoy."""
+        """The counts of the module in this Envoy."""
         self._answers: dict[str, Answers] = {}
-        """The last reading, by cluster."""
+        """The module's counts of answers at the last reading, by cluster."""
         self._counts = EnvoyCounts(0.0)
-        self._with_tokens: set[Key] = set()
+        """The request counts of this Envoy, formatted for the page."""
+        self._token_routes: set[Key] = set()
+        """The Routes whose tokens Envoy counts."""
         self._tokens: dict[str, TokenCounts] = {}
-        """The last reading, by cluster."""
+        """The module's counts of tokens at the last reading, by cluster."""
         self._fresh_until = 0.0
+        """Until then, on the monotonic clock, the last reading is used again."""
         self._text = ""
-        """The last page of Envoy's own counts."""
+        """Envoy's statistics page at the last reading."""
         self._reading: asyncio.Task[str] | None = None
+        """The reading in progress, or the last one; its result is that of `_read`."""
         self._routes_known = False
 
     def set_labels(self, route: Key, labels: Mapping[str, Labels], *, with_tokens: bool = False) -> None:
@@ -67,7 +73,10 @@ class StatisticsCollector:
             labels: by cluster.
             with_tokens: whether Envoy counts the tokens of its requests.
         """
-        (self._with_tokens.add if with_tokens else self._with_tokens.discard)(route)
+        if with_tokens:
+            self._token_routes.add(route)
+        else:
+            self._token_routes.discard(route)
         if labels:
             self._labels[route] = dict(labels)
         else:
@@ -98,16 +107,18 @@ class StatisticsCollector:
         if self._by_cluster is None:
             # If two Routes share a Service, its requests count for the later Route.
             self._by_cluster = {
-                cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()
+                cluster: labels
+                for by_cluster in self._labels.values()
+                for cluster, labels in by_cluster.items()
             }
         labels = self._by_cluster
-        tokens = {name: self._tokens.get(name, TokenCounts()) for name in self._counted()}
+        tokens = {name: self._tokens.get(name, TokenCounts()) for name in self._token_clusters()}
         page = self._counts.page(self._gateway, labels, buckets=buckets)
         return page + token_page.families(tokens, labels, self._counts.read_at)
 
-    def _counted(self) -> set[str]:
+    def _token_clusters(self) -> set[str]:
         """Return the clusters whose tokens are counted."""
-        return {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
+        return {cluster for route in self._token_routes for cluster in self._labels.get(route, ())}
 
     async def _refresh(self) -> str:
         """Read once for all concurrent requests; return why there is no new reading, or an empty text."""
@@ -118,19 +129,20 @@ class StatisticsCollector:
         return await asyncio.shield(self._reading)
 
     async def _read(self) -> str:
+        """Read all counts; return why there is no new reading, or an empty text."""
         envoy, now, began = self._process.running(), clock.now().timestamp(), clock.monotonic()
         if envoy is None:
             return "Envoy is not running"
         is_new = envoy != self._envoy
         try:
             table = CountTable(envoy.pid) if is_new or self._table is None else self._table
-            # Before the arrived requests, so that no more are answered than have arrived.
+            # Read before Envoy's count of arrivals, so that no more requests are answered than have arrived.
             answers = table.answers()
             text = await self._admin.counts()
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
             has_changed = is_new or text != self._text or answers != self._answers
             clusters = statistics.parse(text) if has_changed else {}
-            tokens = {name: table.tokens(name) for name in self._counted()}
+            tokens = {name: table.tokens(name) for name in self._token_clusters()}
             if not processes.is_alive(envoy.process):
                 return "Envoy exited during the reading"
         except (errors.Unavailable, ValueError, OSError) as error:

@@ -23,13 +23,12 @@ class Labels(NamedTuple):
 def labels_of(route: Mapping[str, Any]) -> dict[str, Labels]:
     """Return the labels of a Route's backends, by their clusters in Envoy."""
     namespace, spec = route["metadata"]["namespace"], route["spec"]
+    backends = spec.get("backends") or []
     return {
         cluster_name(namespace, backend): Labels(
             namespace, spec["inference"], backend["arm"], backend["name"]
         )
-        for backend in reversed(
-            spec.get("backends") or []
-        )  # of two backends with one Service the first counts
+        for backend in reversed(backends)  # of two backends with one cluster, the first one gives the labels
     }
 
 

@@ -23,6 +23,7 @@ GATEWAY = "slipway_gateway_info"
 
 _NO_ANSWERS = Answers()
 _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
+"""Upper bounds of the buckets of durations, in seconds (`le`)."""
 
 
 class RequestCounts(NamedTuple):
@@ -33,7 +34,7 @@ class RequestCounts(NamedTuple):
 
 
 class _Templates:
-    """Format strings for one revision's samples, with its labels."""
+    """Format strings for one revision's samples, which have its labels and lack the numbers."""
 
     def __init__(self, labels: Labels) -> None:
         text = labels.text.replace("%", "%%")
@@ -56,7 +57,7 @@ class _Samples(NamedTuple):
     in_flight: str
     buckets: str
     durations: str
-    """Their sum and their number."""
+    """The sum and the number of the durations."""
 
 
 @dataclass
@@ -68,16 +69,19 @@ class EnvoyCounts:
     read_at: float = 0.0
     """Last reading, in Unix seconds."""
     _clusters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Envoy's own counts by cluster, of `statistics.parse`."""
+    """Envoy's own counts by cluster and by name, of `statistics.parse`, since the cluster was added."""
     _counts: dict[str, RequestCounts] = field(default_factory=dict)
+    """The counts on the page, by cluster."""
     _answers: Mapping[str, Answers] = field(default_factory=dict)
-    _bases: dict[str, Answers] = field(default_factory=dict)
-    """Answers by removed clusters: one that is added again counts from zero, as Envoy's counts do."""
+    """The module's counts of answers by cluster, since Envoy's start."""
+    _earlier_answers: dict[str, Answers] = field(default_factory=dict)
+    """The answers of a cluster before it was removed, by cluster. The page subtracts them from those of a
+    cluster that is added again, as Envoy's own counts begin at zero then."""
     _samples: dict[str, _Samples] = field(default_factory=dict)
     _families: dict[bool, str] = field(default_factory=dict)
-    """Text of the clusters' families, with and without buckets; empty after a change."""
+    """Text of the clusters' families, with buckets (True) and without (False); empty after a change."""
     _labels: Mapping[str, Labels] = field(default_factory=dict)
-    """Labels in those texts."""
+    """Labels in `_families`, by cluster."""
 
     def update(
         self, clusters: Mapping[str, Mapping[str, int]], answers: Mapping[str, Answers], now: float
@@ -90,10 +94,10 @@ class EnvoyCounts:
             now: Unix seconds.
         """
         for name, answer in answers.items():
-            if name not in clusters:  # Envoy has a removed cluster until its last request ends
-                self._bases[name] = answer
-            elif self._is_again(name, clusters[name]):
-                self._bases[name] = self._answers.get(name, _NO_ANSWERS)
+            if name not in clusters:  # removed, which Envoy delays until its last request ends
+                self._earlier_answers[name] = answer
+            elif self._was_added_again(name, clusters[name]):
+                self._earlier_answers[name] = self._answers.get(name, _NO_ANSWERS)
         self._counts = {name: self._count(name, counts) for name, counts in clusters.items()}
         self._clusters = clusters
         self._answers = answers
@@ -102,18 +106,25 @@ class EnvoyCounts:
 
     @property
     def counts(self) -> Mapping[str, RequestCounts]:
-        """By cluster."""
+        """The counts on the page, by cluster."""
         return self._counts
 
     def _count(self, name: str, counts: Mapping[str, int]) -> RequestCounts:
-        """Return the counts, never below the last ones: one is missing between a retry and its attempt."""
+        """Return the counts of a cluster on the page.
+
+        The received requests never decrease: `statistics.received` is one too low in the moment between
+        Envoy's count of a retry and its count of the retry's attempt.
+        """
         received = statistics.received(counts)
-        if name in self._clusters and not self._is_again(name, counts):
+        if name in self._clusters and not self._was_added_again(name, counts):
             received = max(received, self._counts[name].received)
         return RequestCounts(received, statistics.in_flight(counts))
 
-    def _is_again(self, name: str, counts: Mapping[str, int]) -> bool:
-        """Return whether the cluster was removed and added again since the last reading."""
+    def _was_added_again(self, name: str, counts: Mapping[str, int]) -> bool:
+        """Return whether the cluster was removed and added again since the last reading.
+
+        Envoy's counter `total`, of attempts with a connection, only grows while the cluster exists.
+        """
         return counts.get("total", 0) < self._clusters.get(name, {}).get("total", 0)
 
     def page(self, gateway: str, labels: Mapping[str, Labels], *, buckets: bool = True) -> str:
@@ -150,7 +161,7 @@ class EnvoyCounts:
         )
 
     def _cluster_families(self, *, buckets: bool) -> str:
-        """Return the families of the clusters."""
+        """Return the families with a sample for each cluster."""
         self._samples = {
             name: self._format(name, item) for name, item in self._labels.items() if name in self._counts
         }
@@ -181,19 +192,20 @@ class EnvoyCounts:
         return "".join(families)
 
     def _format(self, name: str, labels: Labels) -> _Samples:
+        """Return the samples of a cluster; those that have not changed are taken from the last ones."""
         counts, last = self._counts[name], self._samples.get(name)
         answers = self._answers.get(name, _NO_ANSWERS)
-        if name in self._bases:
-            answers = answers.since(self._bases[name])
+        if name in self._earlier_answers:
+            answers = answers.since(self._earlier_answers[name])
         if last is not None and last.templates.labels != labels:
-            last = None
+            last = None  # none of them can be used again
         if last is not None and (last.counts, last.answers) == (counts, answers):
             return last
         templates = last.templates if last is not None else _Templates(labels)
         if last is not None and last.answers == answers:
             answered, buckets, durations = last.answered, last.buckets, last.durations
         else:
-            at_most = tuple(accumulate(answers.durations))
+            at_most = tuple(accumulate(answers.durations))  # Prometheus's buckets are cumulative
             answered = "".join(
                 templates.answered[code] % count
                 for code, count in zip(CLASSES, answers.classes, strict=True)

@@ -24,7 +24,7 @@ def document(status: int, message: str, code: str | None) -> dict[str, Any]:
     Args:
         status: of HTTP.
         message: for people.
-        code: for programs, the reason of Slipway's other errors.
+        code: for programs: the `reason` that the same error has in Slipway's other APIs; None for none.
     """
     kind = "rate_limit_error" if status == _TOO_MANY else "invalid_request_error"
     if status >= SERVER_ERROR:

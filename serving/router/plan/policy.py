@@ -1,5 +1,6 @@
-"""How a gateway repeats and bounds the requests of a Route: the values that the Route sets, and what is left
-to the gateway's settings.
+"""How a gateway repeats and bounds the requests of a Route, as the Route's spec asks for it.
+
+`serving.resources.routing` has the fields of the spec.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ class RetryPolicy:
     causes: frozenset[str] = frozenset({"Unsent"})
     """Values of `serving.resources.routing.RetryCause`."""
     attempts: int | None = None
+    """Tries after the first one."""
     across_clusters: bool = True
     """Whether a retry goes to another cluster of the ring."""
 
@@ -35,9 +37,13 @@ class EjectionPolicy:
     """When a replica that fails gets no requests for a while; None is the gateway's setting."""
 
     consecutive_failures: int | None = None
+    """Consecutive tries without an answer after which a replica is ejected; 0 is never."""
     consecutive_server_errors: int | None = None
+    """Consecutive answers of 500 to 599 after which a replica is ejected; 0 is never, and so is None."""
     seconds: float | None = None
+    """Time of the first ejection."""
     max_percent: int | None = None
+    """Most ejected replicas, in percent of the cluster's."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,9 @@ class ClusterPolicy:
     retries: RetryPolicy | None = None
     """Of the requests whose first try is at this cluster; None is the service's."""
     max_requests: int | None = None
+    """Most concurrent requests to the cluster; None is the gateway's setting."""
     retry_budget_percent: int | None = None
+    """Most concurrent retries, in percent of the cluster's requests in flight; None as in `max_requests`."""
     ejection: EjectionPolicy = EjectionPolicy()
 
 
@@ -69,13 +77,13 @@ def route_policy(spec: Object) -> RoutePolicy:
 def cluster_policy(spec: Object, backend: Object) -> ClusterPolicy:
     """Return the policy of one backend of a Route's spec."""
     timeouts, ejection = backend.get("timeouts") or {}, backend.get("ejection") or {}
-    service, own = spec.get("retries") or {}, backend.get("retries")
+    retries_of_service, own_retries = spec.get("retries") or {}, backend.get("retries")
     ejected_for = ejection.get("duration")
     return ClusterPolicy(
         answer_timeout=_seconds(timeouts.get("request")),
-        retries=_retries(own, is_sticky=spec.get("sticky") is not None) if own else None,
+        retries=_retries(own_retries, is_sticky=spec.get("sticky") is not None) if own_retries else None,
         max_requests=(backend.get("limits") or {}).get("requests"),
-        retry_budget_percent=(own or service).get("budgetPercent"),
+        retry_budget_percent=(own_retries or retries_of_service).get("budgetPercent"),
         ejection=EjectionPolicy(
             consecutive_failures=ejection.get("consecutiveFailures"),
             consecutive_server_errors=ejection.get("consecutiveServerErrors"),

@@ -18,24 +18,25 @@ RouteKey = tuple[str, str]
 
 
 class _Precedence(NamedTuple):
-    """The lowest one owns a claimed name."""
+    """Orders the Routes that claim one name: the Route with the lowest precedence owns it."""
 
     created: str
+    """The creation timestamp in RFC 3339, in whose order texts sort."""
     route: RouteKey
 
 
 @dataclass(frozen=True)
 class RoutePlanChanges:
-    """Changes of a gateway's route plan, by name; None removes.
-
-    Services and probe routes are named by their prefixes. `routes` has the reason why a changed Route is not
-    served, or an empty text.
-    """
+    """Changes of a gateway's route plan; None removes."""
 
     services: Mapping[str, GatewayService | None] = field(default_factory=dict)
+    """By `GatewayService.prefix`."""
     clusters: Mapping[str, Cluster | None] = field(default_factory=dict)
+    """By `Cluster.name`."""
     probes: Mapping[str, ProbeRoute | None] = field(default_factory=dict)
+    """By `ProbeRoute.prefix`."""
     routes: Mapping[RouteKey, str] = field(default_factory=dict)
+    """Why a Route is not served; an empty text if it is."""
 
 
 class RouteTable:
@@ -44,9 +45,12 @@ class RouteTable:
     def __init__(self) -> None:
         self._services: dict[RouteKey, GatewayService] = {}
         self._addresses: _Claims[GatewayService] = _Claims()
+        """Claims of services to their prefixes."""
         self._clusters: _Claims[Cluster] = _Claims()
         self._probes: _Claims[ProbeRoute] = _Claims()
         self._touched: set[RouteKey] = set()
+        """Routes whose entry in `RoutePlanChanges.routes` may have changed since the last call of
+        `take_changes`."""
 
     @property
     def services(self) -> Mapping[RouteKey, GatewayService]:
@@ -59,6 +63,7 @@ class RouteTable:
         if service is not None:
             self._services[key] = service
         self._touched.add(key)
+        # Two prefixes if the Route names another Inference now: one is released, the other claimed.
         for prefix in {item.prefix for item in (old, service) if item is not None}:
             previous_owner = self._addresses.owner(prefix)
             if old is not None and old.prefix == prefix:
@@ -67,6 +72,7 @@ class RouteTable:
                 self._addresses.claim(prefix, _precedence(service), service)
             owner = self._addresses.owner(prefix)
             if owner is not previous_owner:
+                # The other Routes that claim the prefix are served now, or no longer, or name another owner.
                 self._touched |= {precedence.route for precedence in self._addresses.claims(prefix)}
                 self._transfer_claims(previous_owner, owner)
 
@@ -74,14 +80,17 @@ class RouteTable:
         """Return the changes since the last call."""
         touched, self._touched = self._touched, set()
         return RoutePlanChanges(
-            dict(self._addresses.take_changes()),
-            dict(self._clusters.take_changes()),
-            dict(self._probes.take_changes()),
-            {key: self._why_not_served(key) for key in touched if key in self._services},
+            services=dict(self._addresses.take_changes()),
+            clusters=dict(self._clusters.take_changes()),
+            probes=dict(self._probes.take_changes()),
+            routes={key: self._why_not_served(key) for key in touched if key in self._services},
         )
 
     def _transfer_claims(self, previous_owner: GatewayService | None, owner: GatewayService | None) -> None:
-        """Only the owner of an address claims clusters and probe routes."""
+        """Release the clusters and probe routes of an address's previous owner, and claim those of its owner.
+
+        A service without its address claims none.
+        """
         if previous_owner is not None:
             for cluster in previous_owner.clusters:
                 self._clusters.release(cluster.name, _precedence(previous_owner))
@@ -94,11 +103,12 @@ class RouteTable:
                 self._probes.claim(probe.prefix, _precedence(owner), probe)
 
     def _why_not_served(self, key: RouteKey) -> str:
+        """Return why a Route is not served; empty if it is."""
         service = self._services[key]
         owner = self._addresses.owner(service.prefix)
         if service.problem or owner is service:
             return service.problem
-        assert owner is not None
+        assert owner is not None  # a service without a problem claims its prefix itself
         return f"{service.prefix} already belongs to Route {owner.route}, which is older"
 
 
@@ -108,6 +118,7 @@ class _Claims(Generic[T]):
     def __init__(self) -> None:
         self._by_name: dict[str, dict[_Precedence, T]] = {}
         self._owner_before: dict[str, T | None] = {}
+        """Of each name with a claim or release since the last call of `take_changes`: its owner before."""
 
     def owner(self, name: str) -> T | None:
         claims = self._by_name.get(name)

@@ -19,7 +19,7 @@ from serving.router.plan.policy import (
     cluster_policy,
     route_policy,
 )
-from serving.router.plan.ring import add_unweighted, reassign_unready
+from serving.router.plan.ring import BackendSegment, add_unweighted, reassign_unready
 
 NOTHING_PROVEN = "no revision of this service has been proven yet"
 """Why a new service is unavailable; not an error, as its first revision is starting."""
@@ -38,7 +38,7 @@ class Endpoint:
     address: str
     port: int
     unix: bool = False
-    """Whether it is reached by a Unix socket, not by TCP."""
+    """Whether Envoy reaches it by a Unix socket, not by TCP."""
 
     @property
     def socket(self) -> str:
@@ -75,17 +75,20 @@ class ClusterSegment:
 
 @dataclass(frozen=True)
 class Sticky:
-    """The header (lower case) of a caller's identity; by the salt, A/B tests assign callers independently."""
+    """How a caller is assigned to an arm: by the hash of a header's value and a salt."""
 
     header: str
+    """Its name in lower case."""
     salt: str
+    """Differs between A/B tests, so that they assign a caller independently of each other."""
 
 
 @dataclass(frozen=True)
 class ProbeRoute:
-    """The address `/NAMESPACE/BACKEND/` of a backend on the private listener, even without weight."""
+    """The route of a backend on the private listener, which a backend has even without weight."""
 
     prefix: str
+    """`/NAMESPACE/BACKEND/`."""
     cluster: str
 
 
@@ -104,25 +107,29 @@ class Candidate:
 
 @dataclass(frozen=True)
 class GatewayService:
-    """The public address of one Route, and the backends behind it.
-
-    `ring` includes backends without weight, so that a change of weights changes nothing else. If no backend
-    can serve, it is empty, and `unavailable` has the reason. `problem` is why the Route is invalid.
-    `arm_percentages` is the effective share of each arm, for the Route's status alone: Envoy gets `ring`.
-    """
+    """The public address of one Route, and the backends behind it."""
 
     namespace: str
     route: str
+    """The Route's name."""
     name: str
+    """The Inference's name, which is part of the address."""
     generation: int
+    """The Route's generation."""
     created: str
+    """The Route's creation timestamp in RFC 3339."""
     ring: tuple[ClusterSegment, ...]
+    """Empty if no backend can serve; else with a segment of size 0 for each backend without weight, so that a
+    change of weights changes nothing else."""
     sticky: Sticky | None
     clusters: tuple[Cluster, ...]
     probes: tuple[ProbeRoute, ...]
     arm_percentages: tuple[tuple[str, float], ...]
+    """Each arm with its share of `ring` in percent, for the Route's status alone."""
     unavailable: str = ""
+    """Why `ring` is empty."""
     problem: str = ""
+    """Why the Route is invalid, and not served; empty if it is valid."""
     policy: RoutePolicy = ROUTE_DEFAULTS
     candidates: tuple[Candidate, ...] = ()
     token_usage: str = "none"
@@ -152,22 +159,26 @@ def gateway_service(route: Object, slices_by_kube_service: Mapping[str, Sequence
         name: build_cluster(namespace, backend, slices_by_kube_service.get(backend["service"], ()), spec)
         for name, backend in backends.items()
     }
-    segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]
-    # Segments name proven backends only: one on demand can serve without a replica, from the activator.
+    segments = [
+        BackendSegment(segment["backend"], int(segment["size"])) for segment in spec.get("segments") or []
+    ]
+    # A backend on demand can serve without a replica: the activator holds its requests.
     ready = {name for name, cluster in clusters.items() if cluster.endpoints or cluster.on_demand}
     sticky = spec.get("sticky") or None
+    backend_ring = add_unweighted(
+        reassign_unready(segments, ready), list(backends), keep_positions=sticky is not None
+    )
     ring = tuple(
         ClusterSegment(
-            clusters[name].name,
-            backends[name]["arm"],
-            backends[name].get("modelVersion") or "",
-            size,
-            clusters[name].h2c,
+            cluster=clusters[name].name,
+            arm=backends[name]["arm"],
+            model_version=backends[name].get("modelVersion") or "",
+            size=size,
+            h2c=clusters[name].h2c,
         )
-        for name, size in add_unweighted(
-            reassign_unready(segments, ready), list(backends), keep_positions=sticky is not None
-        )
+        for name, size in backend_ring
     )
+    unique_clusters = {cluster.name: cluster for cluster in clusters.values()}  # backends may share a Service
     return GatewayService(
         namespace=namespace,
         route=meta["name"],
@@ -176,19 +187,19 @@ def gateway_service(route: Object, slices_by_kube_service: Mapping[str, Sequence
         created=str(meta.get("creationTimestamp") or ""),
         ring=ring,
         sticky=Sticky(str(sticky["header"]).lower(), str(sticky["salt"])) if sticky else None,
-        clusters=tuple({cluster.name: cluster for cluster in clusters.values()}.values()),
-        probes=tuple(ProbeRoute(f"/{namespace}/{name}/", c.name) for name, c in clusters.items()),
+        clusters=tuple(unique_clusters.values()),
+        probes=tuple(ProbeRoute(f"/{namespace}/{name}/", cluster.name) for name, cluster in clusters.items()),
         arm_percentages=_percentages([backend["arm"] for backend in backends.values()], ring),
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, backends),
         policy=route_policy(spec),
         candidates=tuple(
             Candidate(
-                name,
-                f"/{namespace}/{name}",
-                tuple(backend["probe"]),
-                clusters[name].h2c,
-                bool(clusters[name].endpoints),
+                backend=name,
+                address=f"/{namespace}/{name}",
+                probe=tuple(backend["probe"]),
+                h2c=clusters[name].h2c,
+                has_replica=bool(clusters[name].endpoints),
             )
             for name, backend in backends.items()
             if backend.get("probe")
@@ -234,10 +245,13 @@ def socket_name(cluster: str) -> str:
 
 
 def ready_endpoints(backend: Object, slices: Sequence[Object]) -> dict[Endpoint, str]:
-    """Return the ready replicas of a backend with the names of their Pods, empty where unknown."""
-    port = int(backend["port"])
+    """Return the ready replicas of a backend with the names of their Pods, empty where unknown.
+
+    As in kube-proxy, an endpoint is ready unless `conditions.ready` is false, and its first address is used.
+    """
+    service_port = int(backend["port"])
     return {
-        Endpoint(address, *_target(item, port)): (endpoint.get("targetRef") or {}).get("name", "")
+        Endpoint(address, *_target(item, service_port)): (endpoint.get("targetRef") or {}).get("name", "")
         for item in slices
         for endpoint in item.get("endpoints") or []
         if (endpoint.get("conditions") or {}).get("ready") is not False
@@ -258,20 +272,22 @@ def slice_service_key(item: Object) -> str:
 
 
 def _target(item: Object, service_port: int) -> tuple[int, bool]:
-    """Return the port of an EndpointSlice's replicas, and whether it is reached by a Unix socket.
+    """Return the port of an EndpointSlice's replicas, and whether Envoy reaches it by a Unix socket.
 
-    A slice lists target ports: a Service with one port may map it, one with several is matched by number.
+    A slice lists the `targetPort` of each port of its Service, without the port of the Service. So the only
+    port of a slice is the target, whatever its number; among several, the port of the Service is the target.
     """
-    unix = {
+    is_unix = {
         int(port["port"]): port.get("appProtocol") == UNIX_PROTOCOL
         for port in item.get("ports") or []
         if port.get("port")
     }
-    number = next(iter(unix)) if len(unix) == 1 else service_port
-    return number, unix.get(number, False)
+    number = next(iter(is_unix)) if len(is_unix) == 1 else service_port
+    return number, is_unix.get(number, False)
 
 
 def _percentages(arms: Sequence[str], ring: Sequence[ClusterSegment]) -> tuple[tuple[str, float], ...]:
+    """Return each arm with its share of the ring in percent, by name; 0 for all arms of an empty ring."""
     units = dict.fromkeys(arms, 0)
     for segment in ring:
         units[segment.arm] += segment.size
@@ -279,23 +295,24 @@ def _percentages(arms: Sequence[str], ring: Sequence[ClusterSegment]) -> tuple[t
     return tuple((arm, round(100 * count / total, 2)) for arm, count in sorted(units.items()))
 
 
-def _why_unavailable(segments: Sequence[tuple[str, int]]) -> str:
+def _why_unavailable(segments: Sequence[BackendSegment]) -> str:
     return "no replica of this service is ready" if segments else NOTHING_PROVEN
 
 
 def _problem(
-    sticky: Object | None, segments: Sequence[tuple[str, int]], backends: Mapping[str, Object]
+    sticky: Object | None, segments: Sequence[BackendSegment], backends: Mapping[str, Object]
 ) -> str:
+    """Return why a Route is invalid; empty if it is valid."""
     if sticky is not None:
         header = str(sticky["header"])
         if not _HEADER_NAME.fullmatch(header):
             return f"spec.sticky.header: {header!r} is not a header name"
         if header.lower().startswith(_RESERVED_HEADERS):
             return f"spec.sticky.header: {header!r} is the gateway's own"
-    unknown = sorted({name for name, _ in segments} - set(backends))
+    unknown = sorted({segment.backend for segment in segments} - set(backends))
     if unknown:
         return f"spec.segments: {unknown[0]!r} is not one of spec.backends"
-    total = sum(size for _, size in segments)
+    total = sum(segment.size for segment in segments)
     if segments and total != RING_UNITS:
         return f"spec.segments: sizes sum to {total}, not {RING_UNITS}"
     return ""

@@ -19,6 +19,7 @@ _METHOD = "DeltaAggregatedResources"
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 """Messages grow with the number of services; gRPC's limit of 4 MiB is for untrusted peers."""
 _GRACE_SECONDS = 0.1
+"""After this time at the gateway's end, Envoy's stream, which never ends by itself, is cut."""
 
 
 @contextlib.asynccontextmanager

@@ -1,24 +1,32 @@
-"""The versions of one type of resource that Envoy should have, has acknowledged, and has been sent."""
+"""The versions of one type of resource that Envoy should have, has been sent, and has acknowledged."""
 
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
+"""A version: equal versions have equal content. It is a digest or, for weights, the content itself."""
 
 
 class ResourceState(Generic[V]):
-    """The state of one type of resource, by name. Version None means that the resource is absent."""
+    """The versions of one type of resource, by name; version None is an absent resource.
+
+    At most one response is in flight, that is, sent and not answered.
+    """
 
     def __init__(self) -> None:
         self.target: dict[str, V] = {}
+        """The versions that Envoy should have."""
         self.acknowledged: dict[str, V] = {}
+        """The versions that Envoy has confirmed."""
         self.awaiting_answer = False
+        """Whether a response is in flight."""
         self._in_flight: dict[str, V | None] = {}
+        """The versions in the response in flight."""
         self._uncertain: set[str] = set()
-        """Resources that Envoy may lack: those of a rejected response, some of which it may have accepted,
-        and those that `doubt` names."""
+        """Resources that must be sent again, whatever their acknowledged version: those of a rejected
+        response, a part of which Envoy may have accepted, and those of `doubt`."""
         self._dirty: set[str] = set()
-        """Resources that may differ from the target; all others do not."""
+        """Resources that may differ from the target; all others do not differ."""
 
     def set_target(self, changes: Mapping[str, V | None]) -> None:
         """Change the target versions."""
@@ -30,24 +38,24 @@ class ResourceState(Generic[V]):
         self._dirty |= changes.keys()
 
     def reset(self, acknowledged: Mapping[str, V]) -> None:
-        """Start with an Envoy that has these versions."""
+        """Begin a session with an Envoy that has these versions, and got no response in it yet."""
         self.acknowledged = dict(acknowledged)
         self.awaiting_answer = False
         self._in_flight, self._uncertain = {}, set()
         self._dirty = self.target.keys() | self.acknowledged.keys()
 
     def sent(self, name: str) -> V | None:
-        """Return the version after Envoy accepts the response in flight; None if uncertain or absent."""
+        """Return the version that Envoy has once it accepts the response in flight; None if uncertain."""
         if name in self._uncertain:
             return None
         return self._in_flight[name] if name in self._in_flight else self.acknowledged.get(name)
 
     def possible_versions(self, name: str) -> tuple[V | None, V | None]:
-        """Return the versions that Envoy may have: the acknowledged one and the sent one."""
+        """Return the two versions of which Envoy has one: the acknowledged version and the sent one."""
         return self.acknowledged.get(name), self.sent(name)
 
     def all_sent(self) -> dict[str, V]:
-        """Return the versions that Envoy has once it accepts the response in flight."""
+        """Return the versions of all resources that Envoy has once it accepts the response in flight."""
         versions = {**self.acknowledged, **self._in_flight}
         return {name: version for name, version in versions.items() if version is not None}
 
@@ -60,14 +68,14 @@ class ResourceState(Generic[V]):
         return [name for name in self._differing() if name not in self.target]
 
     def mark_sent(self, versions: Mapping[str, V | None]) -> None:
-        """Record a response; the next one may be sent after Envoy's answer."""
+        """Record that a response with these versions was sent; Envoy's answer must precede the next one."""
         self.awaiting_answer = True
         self._in_flight = dict(versions)
         self._uncertain -= versions.keys()
         self._dirty |= versions.keys()
 
     def mark_answered(self, *, accepted: bool) -> None:
-        """Record Envoy's answer; of a response that was not accepted, Envoy may have accepted a part."""
+        """Record Envoy's answer to the response in flight; a rejected one may be accepted in part."""
         self.awaiting_answer = False
         sent, self._in_flight = self._in_flight, {}
         if accepted:
@@ -92,6 +100,7 @@ class ResourceState(Generic[V]):
         self._dirty.add(name)
 
     def _differing(self) -> set[str]:
+        """Return the resources whose sent version is not the target's or is uncertain."""
         self._dirty = {
             name
             for name in self._dirty

@@ -32,6 +32,8 @@ ROUTES_PAUSE_SHARE = 9.0
 changes (0.1 ms for each service); with the pause, a burst of changes takes a tenth of its time."""
 LONGEST_ROUTES_PAUSE = 1.0
 """Seconds; a new service must not wait longer if Envoy is slow for other reasons."""
+READY_POLL_SECONDS = 0.01
+"""Between questions to a starting Envoy; the start itself takes 0.2 s."""
 
 
 class Rejected(errors.SlipwayError):
@@ -57,17 +59,24 @@ class DeltaXdsServer:
             "routes": order.routes,
         }
         self._resources: dict[str, dict[str, Resource]] = {name: {} for name in TYPE_URLS}
+        """The target's content, by type and name; weights have theirs in their state."""
         self._target_version = 0
+        """The number of targets so far."""
         self._has_target = asyncio.Event()
         self._suspended = True
         """No updates are sent before the first target, nor between a rejection and the next target."""
         self._sent_version = {"weights": 0, "routes": 0}
+        """By type: the target version that Envoy has reached once it accepts the response in flight."""
         self._acknowledged_version = {"weights": 0, "routes": 0}
+        """By type: the newest target version that Envoy has reached."""
         self._rejection = ""
+        """Envoy's message if it has rejected the target; else empty."""
         self._progress = asyncio.Event()
+        """Set when the result of `wait_acknowledged` may have changed."""
         self._session: XdsSession | None = None
         self._routes_sent_at = self._routes_paused_until = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._pause_end: asyncio.TimerHandle | None = None
+        """Resumes sending at the end of the pause after routes."""
 
     def sockets(self) -> dict[str, str]:
         """Return the absolute paths of the sockets that `bootstrap` names."""
@@ -81,8 +90,8 @@ class DeltaXdsServer:
         """Change the target, send what need not wait, and return the target's version."""
         self._replace("clusters", changes.clusters)
         self._replace("endpoints", changes.endpoints)
-        self._replace("routes", {name: resource for name, (resource, _) in changes.routes.items()})
-        self._order.dependencies |= {name: dependencies for name, (_, dependencies) in changes.routes.items()}
+        self._replace("routes", {name: routes.resource for name, routes in changes.routes.items()})
+        self._order.dependencies |= {name: routes.dependencies for name, routes in changes.routes.items()}
         self._order.weights.set_target(changes.weights)
         self._target_version += 1
         self._suspended, self._rejection = False, ""
@@ -147,7 +156,7 @@ class DeltaXdsServer:
                     raise
             if clock.monotonic() > deadline:
                 raise errors.Unavailable(f"Envoy is not ready after {seconds} s")
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(READY_POLL_SECONDS)
 
     def open_session(self, send: Callable[[bytes], None]) -> XdsSession:
         """Begin a session; it replaces any other."""
@@ -178,8 +187,9 @@ class DeltaXdsServer:
             raise MalformedRequest(f"type {request.type_url!r} is not served")
         versions: Mapping[str, Any] = dict(request.initial_resource_versions)
         if type_name == "weights" and versions:
+            # Envoy reports versions of layers; the state of weights is by key prefix.
             versions = weights.parse(await self._admin.runtime())
-        if session is not self._session:
+        if session is not self._session:  # replaced, perhaps during the request to the admin socket
             return
         subscription, state = session.subscriptions[type_name], self._states[type_name]
         if not subscription.started:
@@ -199,16 +209,20 @@ class DeltaXdsServer:
         self._progress.set()
 
     def _replace(self, type_name: str, changes: Mapping[str, Resource | None]) -> None:
+        """Change the target of a type whose state is by resource, which are all types but weights."""
         resources = self._resources[type_name]
+        versions: dict[str, str | None] = {}
         for name, resource in changes.items():
             if resource is None:
                 resources.pop(name, None)
+                versions[name] = None
             else:
                 resources[name] = resource
-        versions = {name: resource and resource.version for name, resource in changes.items()}
+                versions[name] = resource.version
         self._states[type_name].set_target(versions)
 
     def _take_answer(self, session: XdsSession, type_name: str, rejection: envoy.Status | None) -> None:
+        """Record Envoy's ACK of the response in flight, or its NACK with the status `rejection`."""
         session.subscriptions[type_name].nonce = ""
         self._states[type_name].mark_answered(accepted=rejection is None)
         if type_name == "routes":
@@ -218,7 +232,7 @@ class DeltaXdsServer:
         if rejection is not None:
             self._rejection = rejection.message or f"Envoy rejected {type_name}"
             self._suspended = True
-        elif type_name in self._acknowledged_version:
+        elif type_name in self._acknowledged_version:  # weights or routes
             version = max(self._acknowledged_version[type_name], self._sent_version[type_name])
             self._acknowledged_version[type_name] = version
 
@@ -243,12 +257,16 @@ class DeltaXdsServer:
         return session.subscriptions[type_name].started and not self._states[type_name].awaiting_answer
 
     def _send(self, session: XdsSession, type_name: str, versions: Mapping[str, Any]) -> None:
-        """Send resources of one type; an empty response goes only to a starting Envoy that waits for one."""
+        """Send resources of one type by name; None removes a resource.
+
+        A starting Envoy waits for a first response of clusters, even an empty one. To endpoints and routes
+        Envoy subscribes by name, and waits for the named resources.
+        """
         responded = session.subscriptions[type_name].responded
         if not versions and (responded or type_name in ("endpoints", "routes")):
             return
         if type_name == "clusters":
-            # Envoy prepares a changed cluster beside the old one, and waits for endpoints to come once more.
+            # Envoy warms a changed cluster beside the old one until it gets the endpoints once more.
             for name in versions.keys() & self._order.clusters.acknowledged.keys():
                 self._order.endpoints.doubt(name)
         self._states[type_name].mark_sent(versions)
@@ -261,20 +279,29 @@ class DeltaXdsServer:
         )
 
     def _send_layers(self, session: XdsSession, changes: Mapping[str, Weights | None]) -> None:
-        """Send the layers with changed weights, and those that Envoy waits for, even without weights."""
+        """Send the layers with changed weights, and those that Envoy waits for, even without weights.
+
+        A layer is sent with all its weights: with the changed ones, and as they are at Envoy with the others.
+
+        Args:
+            session: Envoy's.
+            changes: by key prefix; None removes.
+        """
         subscription, state = session.subscriptions["weights"], self._order.weights
-        waiting = subscription.unanswered.intersection(weights.LAYERS)
-        sent = {
-            prefix: part for prefix, part in state.all_sent().items() if weights.layer_of(prefix) in waiting
+        awaited_layers = subscription.unanswered.intersection(weights.LAYERS)
+        resent = {
+            prefix: part
+            for prefix, part in state.all_sent().items()
+            if weights.layer_of(prefix) in awaited_layers
         }
-        subscribed = {
+        subscribed_changes = {
             prefix: part for prefix, part in changes.items() if weights.layer_of(prefix) in subscription.names
         }
-        changes = {**sent, **subscribed}
-        names = {weights.layer_of(prefix) for prefix in changes} | waiting
+        sent = {**resent, **subscribed_changes}
+        names = {weights.layer_of(prefix) for prefix in sent} | awaited_layers
         if not names:
             return
-        state.mark_sent(changes)
+        state.mark_sent(sent)
         layers = {name: weights.layer(name, state.all_sent()) for name in sorted(names)}
         session.respond(
             "weights", {name: encoded_resource(envoy.Runtime, layer) for name, layer in layers.items()}
@@ -285,23 +312,27 @@ class DeltaXdsServer:
         remaining = self._routes_paused_until - self._now()
         if remaining <= 0 or not self._order.routes.to_update():
             return False
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(remaining, self._resume)
+        if self._pause_end is None:
+            self._pause_end = asyncio.get_running_loop().call_later(remaining, self._resume)
         return True
 
     def _resume(self) -> None:
-        self._timer = None
+        self._pause_end = None
         self._send_next()
         self._progress.set()
 
     def _record_version(self, session: XdsSession, type_name: str) -> None:
-        """Record the target version that a type has reached, or reaches with the response in flight."""
+        """Record that Envoy has reached the present target in a type, or will with the response in flight.
+
+        Nothing is recorded while another response of the type must follow.
+        """
         state = self._states[type_name]
         if session.subscriptions[type_name].started and not state.to_update():
             versions = self._sent_version if state.awaiting_answer else self._acknowledged_version
             versions[type_name] = self._target_version
 
     def _is_settled(self) -> bool:
+        """Whether an Envoy is connected and has acknowledged the whole target."""
         session = self._session
         return (
             session is not None

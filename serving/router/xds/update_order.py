@@ -1,10 +1,10 @@
 """The order of updates to Envoy, in which no request needs a resource that Envoy lacks.
 
-Between an update and its acknowledgement Envoy may have the old or the new version. A cluster that any
-possible route names, and a weight that any possible route needs, must be in both. So clusters and endpoints
-are sent before the weights that use them, and both before the routes that name them; they are removed in
-reverse. Weights whose clusters and routes Envoy has are sent at once. The cost depends on the differences,
-not on the number of resources, except for routes, which Envoy itself reads as a whole.
+Between an update and its acknowledgement Envoy may have the old or the new version of a resource. So Envoy
+must have acknowledged clusters and endpoints before it gets the weights that use them, and all three before
+it gets the routes that name them. Resources are removed in the reverse order. Weights whose clusters and
+routes Envoy has are sent at once. The cost depends on the differences, not on the number of resources, except
+for routes, which Envoy itself reads as a whole.
 """
 
 from collections.abc import Iterable
@@ -24,16 +24,17 @@ class UpdateOrder:
         self.weights: ResourceState[Weights] = ResourceState()
         self.routes: ResourceState[str] = ResourceState()
         self.dependencies: dict[str, Dependencies] = {}
-        """Dependencies of the target's route configurations."""
+        """Dependencies of the target's route configurations, by name."""
 
     @property
     def routed(self) -> bool:
-        """Whether Envoy has acknowledged the target's routes and weights and uses no old resources."""
+        """Whether Envoy has acknowledged the target's routes and weights, so that it uses no old resource."""
         return not any(state.awaiting_answer or state.to_update() for state in (self.routes, self.weights))
 
     @property
     def settled(self) -> bool:
         """Whether Envoy has acknowledged the whole target."""
+        # Removed endpoints are not sent: Envoy drops the endpoints of a cluster with the cluster.
         return (
             self.routed
             and not any(
@@ -47,10 +48,15 @@ class UpdateOrder:
         updates: dict[str, str | None] = {
             name: self.clusters.target[name] for name in self.clusters.to_update()
         }
-        return updates | dict.fromkeys(self.clusters.to_remove() if self.routed else ())
+        if self.routed:
+            updates |= dict.fromkeys(self.clusters.to_remove())
+        return updates
 
     def endpoints_to_send(self, subscribed: Iterable[str]) -> dict[str, str | None]:
-        """Return the endpoints to send; a cluster in use keeps its last endpoint.
+        """Return the endpoints to send.
+
+        While old routes or weights may use a cluster, it keeps its last endpoint: an empty set is sent only
+        for a cluster that has no set at Envoy yet, as Envoy waits for a first one.
 
         Args:
             subscribed: the clusters whose endpoints Envoy subscribes to.
@@ -68,7 +74,11 @@ class UpdateOrder:
         }
 
     def weights_to_send(self) -> dict[str, Weights | None]:
-        """Return the weights to send: of clusters with endpoints, and those that no route uses yet."""
+        """Return the weights to send, by key prefix.
+
+        Envoy gets weights once the clusters that need endpoints have them. Weights that Envoy does not have
+        are sent at once: no route reads them, as routes wait for their weights.
+        """
         weights = self.weights
         updates: dict[str, Weights | None] = {
             prefix: weights.target[prefix]
@@ -76,10 +86,12 @@ class UpdateOrder:
             if weights.possible_versions(prefix) == (None, None)
             or self._can_serve(weights.target[prefix].needs)
         }
-        return updates | dict.fromkeys(weights.to_remove() if self.routed else ())
+        if self.routed:
+            updates |= dict.fromkeys(weights.to_remove())
+        return updates
 
     def routes_to_send(self) -> dict[str, str | None]:
-        """Return the route configurations whose dependencies Envoy has and is not losing."""
+        """Return the route configurations whose dependencies Envoy has, in both of the possible versions."""
         return {
             name: self.routes.target[name]
             for name in self.routes.to_update()
@@ -98,7 +110,7 @@ class UpdateOrder:
         )
 
     def _can_serve(self, clusters: Iterable[str]) -> bool:
-        """Whether these clusters have endpoints, whichever of the possible versions Envoy has."""
+        """Whether these clusters have endpoints, in both of the possible versions."""
         return all(
             None not in self.clusters.possible_versions(name)
             and all(version not in (None, NO_ENDPOINTS) for version in self.endpoints.possible_versions(name))

@@ -1,7 +1,7 @@
 """The bounded queue of requests that wait for a prediction, and the choice of the next batch. Pure.
 
-A ticket is the number of a request. The next batch is the oldest request and later ones of the same form, in
-order, while they fit.
+A ticket is the number of a request. Requests of the same form can be joined (`batches.form`). The next batch
+is the oldest request and, in order, the later ones of its form, up to the first that does not fit.
 """
 
 from collections.abc import Hashable
@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class _Waiting:
+    """A waiting request."""
+
     rows: int
     form: Hashable
     since: float
+    """Its arrival, in seconds on the clock of `now`."""
 
 
 @dataclass
@@ -22,11 +25,13 @@ class BatchQueue:
     size: int
     """Most rows in one batch; a request with more rows is a batch of its own."""
     patience: float
-    """Longest wait of a request for others while the replica is idle, in seconds."""
+    """Seconds for which an idle replica waits, from a request's arrival, for more requests of a batch."""
     room: int
     """Most waiting requests."""
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
+    """By ticket, the oldest first."""
     _is_busy: bool = False
+    """Whether a batch is being predicted."""
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""
@@ -37,7 +42,14 @@ class BatchQueue:
         return ticket in self._waiting
 
     def enter(self, ticket: int, rows: int, form: Hashable, now: float) -> bool:
-        """Add a request and return True; False where the queue is full. A batch has requests of one form."""
+        """Add a request and return True; False where the queue is full.
+
+        Args:
+            ticket: the request's number.
+            rows: the request's rows.
+            form: a batch has requests of one form.
+            now: seconds on a monotonic clock, as for all methods.
+        """
         if len(self._waiting) >= self.room:
             return False
         self._waiting[ticket] = _Waiting(rows, form, now)
@@ -65,7 +77,10 @@ class BatchQueue:
         self._is_busy = False
 
     def due(self) -> float | None:
-        """Return when a batch that is not full is due; None where none waits or the replica is busy."""
+        """Return the time at which the next batch is due even if it is not full.
+
+        None where no request waits or the replica is busy.
+        """
         if self._is_busy or not self._waiting:
             return None
         return next(iter(self._waiting.values())).since + self.patience
@@ -79,7 +94,7 @@ class BatchQueue:
         self.size = max(1, min(self.size, rows) // 2)
 
     def _next(self) -> tuple[tuple[int, ...], bool]:
-        """Return the oldest request with those that fit, and whether the batch is full."""
+        """Return the tickets of the next batch, and whether the batch is full."""
         batch: list[int] = []
         rows = 0
         form = next(iter(self._waiting.values())).form

@@ -51,14 +51,14 @@ class SinglePredictions:
         self._settings = settings
         self._worker = worker
         self._unanswered = 0
-        """Requests that wait for the worker, and the one that it predicts."""
+        """Requests that wait for the worker, and the one that the worker predicts."""
 
     async def infer(self, request: InferenceRequest, receive: Receive) -> Outputs:
         """Return the requested outputs."""
         if self._model.expected_seconds(request) <= self._settings.inline_seconds:
             return self._model.infer(request)
         if self._unanswered > self._settings.waiting:
-            raise _too_many(self._unanswered - 1, self._settings)
+            raise _too_many(self._unanswered - 1, self._settings)  # one is being predicted
         loop = asyncio.get_running_loop()
         self._unanswered += 1
         running = loop.run_in_executor(self._worker, _inferred, self._model, request)
@@ -66,11 +66,11 @@ class SinglePredictions:
         try:
             await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                raise _left()
+                raise _client_left()
             return running.result()
         finally:
             self._unanswered -= 1
-            running.cancel()  # the worker then skips it
+            running.cancel()  # a worker that has not begun the prediction then skips it
             leaving.cancel()
 
     def hurry(self) -> None:
@@ -85,11 +85,12 @@ class _Entry:
     rows: int
     receive: Receive
     answer: asyncio.Future[Outputs]
-    watch: asyncio.Task[None] | None = None
+    disconnection: asyncio.Task[None] | None = None
+    """Waits for the client's disconnection; None for a request that was predicted without waiting."""
 
 
 class BatchedPredictions:
-    """Answers all requests that arrive during a prediction by the next one."""
+    """Answers all requests that arrive during a prediction and can be joined by the next prediction."""
 
     def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor, queue: BatchQueue) -> None:
         self._model = model
@@ -98,9 +99,13 @@ class BatchedPredictions:
         self._queue = queue
         self._tickets = count()
         self._entries: dict[int, _Entry] = {}
+        """By ticket."""
         self._new: list[int] = []
+        """Tickets of the requests since the last look at the queue."""
         self._next_look: asyncio.Handle | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        """The look in the next round of the event loop."""
+        self._due_look: asyncio.TimerHandle | None = None
+        """The look at the time at which a batch is due that is not full."""
         self._requests_answered = 0
         self._predictions_made = 0
 
@@ -108,7 +113,9 @@ class BatchedPredictions:
         """Return the requested outputs."""
         rows, form = batches.form(request, self._model)
         ticket = next(self._tickets)
-        if not self._queue.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
+        if form is None:
+            form = ticket  # of no other request
+        if not self._queue.enter(ticket, rows, form, clock.monotonic()):
             raise _too_many(len(self._queue), self._settings)
         entry = _Entry(request, rows, receive, asyncio.get_running_loop().create_future())
         self._entries[ticket] = entry
@@ -119,8 +126,8 @@ class BatchedPredictions:
         finally:
             self._queue.leave(ticket)
             del self._entries[ticket]
-            if entry.watch is not None:
-                entry.watch.cancel()
+            if entry.disconnection is not None:
+                entry.disconnection.cancel()
 
     def hurry(self) -> None:
         """Stop waiting for further requests."""
@@ -133,28 +140,30 @@ class BatchedPredictions:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        # Not at once: further requests that the event loop has read belong to the same batch.
+        # Not at once, so that further requests that the event loop has read get into the same batch.
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
+        """Start the next batch if it is due, else look again when it will be."""
         self._next_look = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._due_look is not None:
+            self._due_look.cancel()
+            self._due_look = None
         batch = self._queue.take(clock.monotonic())
         loop = asyncio.get_running_loop()
         for ticket in self._new:
-            if ticket in self._queue:
+            if ticket in self._queue:  # a request in the batch needs no task for its client's disconnection
                 entry = self._entries[ticket]
-                entry.watch = loop.create_task(self._leave_when_gone(entry, ticket))
+                entry.disconnection = loop.create_task(self._leave_when_gone(entry, ticket))
         self._new.clear()
         if batch:
             self._start([self._entries[ticket] for ticket in batch])
         elif (due := self._queue.due()) is not None:
-            self._alarm = loop.call_later(max(0.0, due - clock.monotonic()), self._look)
+            self._due_look = loop.call_later(max(0.0, due - clock.monotonic()), self._look)
 
     def _start(self, batch: Sequence[_Entry]) -> None:
+        """Predict a batch: at once if that takes little time, else on the worker."""
         requests = [entry.request for entry in batch]
         if sum(map(self._model.expected_seconds, requests)) <= self._settings.inline_seconds:
             self._finish(batch, _predict(self._model, requests))
@@ -172,7 +181,7 @@ class BatchedPredictions:
 
     def _answer(self, batch: Sequence[_Entry], outcome: "_Outcome") -> None:
         for entry, answer in zip(batch, outcome.answers, strict=True):
-            if entry.answer.done():
+            if entry.answer.done():  # the client has left, or the request was cancelled
                 continue
             if isinstance(answer, Exception):
                 entry.answer.set_exception(answer)
@@ -192,10 +201,11 @@ class BatchedPredictions:
         self._predictions_made += outcome.predictions
 
     async def _leave_when_gone(self, entry: _Entry, ticket: int) -> None:
+        """Take a request out of the queue when its client disconnects."""
         await _disconnected(entry.receive)
         self._queue.leave(ticket)
         if not entry.answer.done():
-            entry.answer.set_exception(_left())
+            entry.answer.set_exception(_client_left())
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -204,7 +214,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _left() -> errors.ApiError:
+def _client_left() -> errors.ApiError:
     return errors.ApiError(400, "BadRequest", "the client disconnected before its turn")
 
 
@@ -216,14 +226,18 @@ def _too_many(waiting: int, settings: RuntimeSettings) -> errors.Temporary:
 
 @dataclass(frozen=True)
 class _Outcome:
+    """The result of a batch."""
+
     answers: Sequence[Outputs | Exception]
     """One per request, in order."""
     predictions: int
+    """Calls of the model."""
     unjoinable: Exception | None = None
-    """The failure of the batch where each request alone succeeded."""
+    """The failure of the joined request where each request alone succeeded."""
 
 
 def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
+    """Answer the requests by one prediction or, if that fails, by a prediction for each."""
     if len(requests) == 1:
         return _Outcome([_alone(model, requests[0])], 1)
     try:

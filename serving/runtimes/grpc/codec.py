@@ -1,7 +1,8 @@
 """Decodes requests and encodes responses of `ModelInfer`. Pure.
 
-The rules for tensors are those of `protocol`. Tensors are typed contents, or raw bytes beside all tensors
-(`raw_input_contents`); a response has the form of its request.
+The rules for tensors are those of `protocol`. A message has the elements of its tensors in one of two forms:
+typed, in the field `contents` of each tensor, or raw, as one element of `raw_input_contents` for each tensor.
+A response has the form of its request.
 """
 
 from collections.abc import Mapping
@@ -27,11 +28,11 @@ _CONTENTS: Mapping[str, str] = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""The field of typed contents by datatype; FP16 has none and is always raw."""
+"""The field of `InferTensorContents` by datatype; FP16 has none and is always raw."""
 
 
 def decode(message: messages.ModelInferRequest) -> InferenceRequest:
-    """Return the request of a message, without its model.
+    """Return the request of a message. The caller checks the model that the message names.
 
     Raises:
         errors.ApiError: 400; the message has the field, the rule and the value.
@@ -60,13 +61,14 @@ def encode(outputs: Outputs, *, model: str, version: str, id_: str) -> bytes:
     """Return the encoded response.
 
     Args:
-        outputs: each tensor, and whether it is sent raw; if one is, or has no typed contents, all are.
+        outputs: each tensor, and whether it is asked for raw. All tensors are sent raw if one of them is
+            asked for raw, or has a datatype without typed contents.
         model: the model's name.
         version: the model's version.
         id_: the request's id.
     """
     response = messages.ModelInferResponse(model_name=model, model_version=version, id=id_)
-    is_raw = any(raw or tensor.datatype not in _CONTENTS for tensor, raw in outputs)
+    is_raw = any(asked_raw or tensor.datatype not in _CONTENTS for tensor, asked_raw in outputs)
     for tensor, _ in outputs:
         output = response.outputs.add(
             name=tensor.name, datatype=tensor.datatype, shape=list(tensor.array.shape)
@@ -79,7 +81,7 @@ def encode(outputs: Outputs, *, model: str, version: str, id_: str) -> bytes:
 
 
 def _input(tensor: messages.ModelInferRequest.InferInputTensor) -> dict[str, Any]:
-    """Return an input as in JSON, without its data."""
+    """Return an input in the form that `protocol.request_inputs` reads, without its elements."""
     return {
         "name": tensor.name,
         "datatype": tensor.datatype,
@@ -89,6 +91,7 @@ def _input(tensor: messages.ModelInferRequest.InferInputTensor) -> dict[str, Any
 
 
 def _parameters(parameters: Mapping[str, messages.InferParameter]) -> dict[str, Any]:
+    """Return the values of parameters by name; None for a parameter without a value."""
     result = {}
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
@@ -122,5 +125,5 @@ def _typed_array(
 
 
 def _typed_fields(tensor: messages.ModelInferRequest.InferInputTensor) -> list[str]:
-    """Return the names of the fields with typed contents."""
+    """Return the names of the tensor's typed contents that have elements."""
     return [field.name for field, _ in tensor.contents.ListFields()]

@@ -1,4 +1,4 @@
-"""The frame of a gRPC message in a body: a flag and the message's length before the message. Pure.
+"""The frame of a gRPC message in a body: a prefix of a flag and the message's length. Pure.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Length-Prefixed-Message)
 """
@@ -9,6 +9,7 @@ from serving.runtimes.open_inference import compression
 from serving.runtimes.open_inference.tensors import bad_request
 
 _PREFIX = struct.Struct(">BI")
+"""Flag, 1 for a compressed message, and the message's length in bytes."""
 
 
 def message_of(body: bytes, encoding: str, limit: int) -> bytes:
@@ -16,30 +17,32 @@ def message_of(body: bytes, encoding: str, limit: int) -> bytes:
 
     Args:
         body: the complete body.
-        encoding: value of `grpc-encoding`, the compression of messages that say they are compressed.
+        encoding: value of `grpc-encoding`, the compression of a message whose flag is set.
         limit: the most bytes of the message when decompressed.
 
     Raises:
-        errors.ApiError: 400, it is not one complete message, or its compression is not supported.
+        errors.ApiError: 400, the body is not one complete message, or its compression is not supported; 413,
+            the message is larger than `limit`.
     """
-    message, encoding = _framed(body, encoding)
+    message, encoding = _unframed(body, encoding)
     return compression.decompressed(message, encoding, limit, header="grpc-encoding")
 
 
-def message_within(body: bytes, encoding: str, most: int) -> bytes | None:
-    """Return the only message of a request's body; None if it is of more than `most` bytes.
+def message_within(body: bytes, encoding: str, limit: int) -> bytes | None:
+    """Return the only message of a request's body; None if it has more than `limit` bytes, as received or
+    decompressed.
 
     Raises:
         errors.ApiError: 400, as `message_of`.
     """
-    if len(body) > _PREFIX.size + most:
+    if len(body) > _PREFIX.size + limit:
         return None
-    message, encoding = _framed(body, encoding)
-    return compression.decompressed_within(message, encoding, most, header="grpc-encoding")
+    message, encoding = _unframed(body, encoding)
+    return compression.decompressed_within(message, encoding, limit, header="grpc-encoding")
 
 
-def _framed(body: bytes, encoding: str) -> tuple[bytes, str]:
-    """Return the message as it was received, and its encoding."""
+def _unframed(body: bytes, encoding: str) -> tuple[bytes, str]:
+    """Return the message without its prefix, and its encoding: empty if it is not compressed."""
     if len(body) < _PREFIX.size:
         raise bad_request(
             "body", f"must be one gRPC message of {_PREFIX.size} bytes or more", f"{len(body)} bytes"

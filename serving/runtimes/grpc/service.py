@@ -27,9 +27,10 @@ _INFER = f"{_SERVICE}ModelInfer"
 
 Request = TypeVar("Request", bound=Message)
 Method = Callable[[bytes, Receive], Awaitable[bytes]]
-"""From an encoded message to another."""
+"""Returns the encoded response to an encoded request, without frames."""
 BodyMethod = Callable[[bytes, str, Receive], Awaitable[bytes]]
-"""From a body, with its `grpc-encoding`, to another."""
+"""Returns the body of the response to the body of a request: the body, the value of `grpc-encoding`, and
+`receive` as in `Predictions.infer`."""
 
 
 class InferenceService:
@@ -58,11 +59,10 @@ class InferenceService:
         }
 
     def method(self, path: str) -> BodyMethod:
-        """Return the method of a request's path, which returns the body of the response to a complete body.
+        """Return the method of a request's path.
 
-        Its arguments are the body, the value of `grpc-encoding`, and `receive` as in `Predictions`. It raises
-        errors.ApiError (400, a field breaks a rule; 404, another model) and errors.Temporary (too many
-        requests wait).
+        A call of the method raises errors.ApiError (400, a field breaks a rule; 404, another model; 413, the
+        message is too large) and errors.Temporary (too many requests wait).
 
         Raises:
             errors.ApiError: 405, there is no such method.
@@ -76,6 +76,7 @@ class InferenceService:
         return partial(self._answer, method)
 
     async def _answer(self, method: Method, body: bytes, encoding: str, receive: Receive) -> bytes:
+        # Every request but ModelInfer's has a name and a version at most, so a larger one is refused.
         message = frames.message_of(body, encoding, self._small_bytes)
         return frames.framed(await method(message, receive))
 
@@ -106,10 +107,12 @@ class InferenceService:
         message = frames.message_within(body, encoding, self._small_bytes)
         if message is not None:
             return await self._inferred(self._decoded(message), receive)
-        async with self._large.decoded(partial(self._prepared, body, encoding)) as request:
+        prepare = partial(self._prepared, body, encoding)
+        async with self._large.decoded(prepare) as request:
             return await self._inferred(request, receive)
 
     def _prepared(self, body: bytes, encoding: str) -> Prepared:
+        """Decompress a large request, and check the memory of its decoding (`LargeRequests.decoded`)."""
         message = frames.message_of(body, encoding, self._settings.max_body_bytes)
         needed = decoding_memory.of_message(message)
         decoding_memory.check(needed, self._large.memory.decoding)
@@ -121,6 +124,7 @@ class InferenceService:
         return codec.decode(request)
 
     async def _inferred(self, request: InferenceRequest, receive: Receive) -> bytes:
+        """Return the body of the response to a decoded request."""
         outputs = await self._predictions.infer(request, receive)
         encode = partial(
             codec.encode, outputs, model=self._served.name, version=self._served.version, id_=request.id

@@ -112,7 +112,7 @@ class InferenceApp:
             _log.exception("%s %s failed", method, path)
             return _failed(500, "the model failed; see its log", is_grpc=is_grpc)
         finally:
-            room.leave()
+            room.release()
 
     def _inference_service(self) -> InferenceService:
         if self._grpc is None:
@@ -155,7 +155,7 @@ class InferenceApp:
         )
 
     def _ready(self, document: Mapping[str, object]) -> Reply:
-        """Return the answer that the server or the model is ready; KServe's client reads the document."""
+        """Return `document`, which KServe's client reads, or 503 while the process stops."""
         if self._served.draining:
             return Reply(503, protocol.error_body("stopping"))
         return Reply(200, orjson.dumps(document), headers=self._served.startup.headers())
@@ -175,33 +175,36 @@ class InferenceApp:
         )
 
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
-        header_length = headers.get(protocol.JSON_LENGTH_HEADER)
+        json_length = headers.get(protocol.JSON_LENGTH_HEADER)
         encoding = headers.get("content-encoding", "")
         plain = compression.decompressed_within(body, encoding, self._small_bytes)
         if plain is not None:
-            return await self._inferred(protocol.decode(plain, header_length), receive)
-        prepare = partial(self._prepared, body, encoding, header_length)
+            return await self._inferred(protocol.decode(plain, json_length), receive)
+        prepare = partial(self._prepared, body, encoding, json_length)
         async with self._large.decoded(prepare) as request:
             return await self._inferred(request, receive)
 
-    def _prepared(self, body: bytes, encoding: str, header_length: str | None) -> Prepared:
+    def _prepared(self, body: bytes, encoding: str, json_length: str | None) -> Prepared:
+        """Decompress a large body, and check the memory of its decoding (`LargeRequests.decoded`)."""
         plain = compression.decompressed(body, encoding, self._settings.max_body_bytes)
-        needed = protocol.needed_memory(plain, header_length)
+        needed = protocol.needed_memory(plain, json_length)
         decoding_memory.check(needed, self._large.memory.decoding)
-        return Prepared(needed, partial(protocol.decode, plain, header_length))
+        return Prepared(needed, partial(protocol.decode, plain, json_length))
 
     async def _inferred(self, request: InferenceRequest, receive: Receive) -> Reply:
+        """Return the response to a decoded request."""
         outputs = await self._predictions.infer(request, receive)
         encode = partial(
             protocol.encode, outputs, model=self._served.name, version=self._served.version, id_=request.id
         )
-        encoded, length = await self._large.run(encode) if many_values(outputs) else encode()
-        if length is None:
+        encoded, json_length = await self._large.run(encode) if many_values(outputs) else encode()
+        if json_length is None:
             return Reply(200, encoded)
         name = protocol.JSON_LENGTH_HEADER.encode()
-        return Reply(200, encoded, "application/octet-stream", ((name, str(length).encode()),))
+        return Reply(200, encoded, "application/octet-stream", ((name, str(json_length).encode()),))
 
     async def _body(self, headers: Headers, receive: Receive, room: BodyRoom) -> bytes:
+        """Return the complete body; one of more than `SMALL_BYTES` is counted in `room`."""
         limit = self._body_limit
         if int(headers.get("content-length", "0")) > limit:
             if "expect" not in headers:  # else the client waits for `100 Continue`, and sends no body
@@ -217,7 +220,7 @@ class InferenceApp:
             is_large = size > decoding_memory.SMALL_BYTES
             if size > limit or (is_large and not room.grow(size)):
                 chunks.clear()
-                room.leave()
+                room.release()
                 if has_more:
                     await _discard(receive)
                 if size > limit:
@@ -236,18 +239,20 @@ class InferenceApp:
             body = await self._large.run(compress) if is_large else compress()
             response_headers.append((b"content-encoding", encoding.encode()))
         response_headers.append((b"content-length", str(len(body)).encode()))
-        # After `Expect`, the next bytes may be a body or a request.
-        unsent = reply.status == TOO_LARGE and "expect" in headers
-        if unsent or self._served.draining:
+        # After this answer a client that waits for `100 Continue` may send its body or another request, and
+        # the server could not tell which.
+        has_unread_body = reply.status == TOO_LARGE and "expect" in headers
+        if has_unread_body or self._served.draining:
             response_headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": response_headers})
         await send({"type": "http.response.body", "body": body})
 
 
 async def _discard(receive: Receive) -> None:
-    """Read the rest of a body: a client that still sends would see a reset instead of an early answer.
+    """Read and drop the rest of a body, before an early answer is sent.
 
-    Envoy resets it even if the connection stays open.
+    Envoy resets a client that still sends when the answer comes, even if the replica keeps the connection
+    open; the client then sees the reset instead of the answer.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DISCARD_SECONDS):
@@ -256,7 +261,7 @@ async def _discard(receive: Receive) -> None:
 
 
 def _failed(status: int, message: str, *, is_grpc: bool) -> Reply:
-    """Return the response of a failed request, which has no body where it carries a status of gRPC."""
+    """Return the response of a failed request; that of gRPC has its status in headers, and no body."""
     if not is_grpc:
         return Reply(status, protocol.error_body(message))
     headers = grpc_status.headers(status, message)

@@ -28,9 +28,9 @@ def decompressed(body: bytes, encoding: str, limit: int, *, header: str = "Conte
 
     Args:
         body: as it was received.
-        encoding: value of the header that names it.
+        encoding: value of the header that names the encoding.
         limit: the most bytes of the result.
-        header: name of that header.
+        header: name of the header that names the encoding, for errors.
 
     Raises:
         errors.ApiError: 400, an unsupported encoding or a broken body; 413, one that is too large.
@@ -42,24 +42,24 @@ def decompressed(body: bytes, encoding: str, limit: int, *, header: str = "Conte
 
 
 def decompressed_within(
-    body: bytes, encoding: str, most: int, *, header: str = "Content-Encoding"
+    body: bytes, encoding: str, limit: int, *, header: str = "Content-Encoding"
 ) -> bytes | None:
-    """Return the body without its encoding; None if that is more than `most` bytes.
+    """Return the body without its encoding; None if the result has more than `limit` bytes.
 
     Raises:
         errors.ApiError: 400, an unsupported encoding or a broken body.
     """
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
-        return body if len(body) <= most else None
+        return body if len(body) <= limit else None
     if encoding not in _WBITS:
         raise bad_request(header, "must be gzip, deflate or identity", encoding)
     decompressor = zlib.decompressobj(wbits=_WBITS[encoding])
     try:
-        data = decompressor.decompress(body, most + 1)
+        data = decompressor.decompress(body, limit + 1)
     except zlib.error as error:
         raise bad_request("body", f"must be {encoding}", str(error)) from error
-    if len(data) > most:
+    if len(data) > limit:
         return None
     if not decompressor.eof or decompressor.unused_data:
         raise bad_request("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")

@@ -34,10 +34,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 _LENGTH = struct.Struct("<I")
 _MAX_RANK = 8
-"""Dimensions of a tensor, as of a model's inputs in `slipway.json`."""
-
-
+"""Most dimensions of a tensor, as of a model's inputs in `slipway.json`."""
+_JSON_TYPES: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "O": {str}}
+"""Python's types of the elements in JSON, by the kind of the array's dtype."""
 TOO_LARGE = 413
+"""HTTP status of a body above its bound."""
 
 
 def bad_request(field: str, rule: str, value: object) -> errors.ApiError:
@@ -85,7 +86,8 @@ def _shaped(field: str, array: Array, shape: Sequence[int]) -> Array:
     """Return a flat array in a shape with as many elements.
 
     Raises:
-        errors.ApiError: 400, NumPy has no such array: without elements, a dimension can be of any size.
+        errors.ApiError: 400, NumPy has no array of this shape. A shape with a 0 has no elements, so that the
+            number of elements does not bound its other dimensions.
     """
     try:
         return array.reshape(tuple(shape))
@@ -103,7 +105,7 @@ def from_json(field: str, datatype: str, shape: Sequence[int], data: object) -> 
         raise bad_request(field, "must be a list", data)
     values = _flat(field, tuple(shape), data)
     _check_count(field, shape, values)
-    allowed = _ALLOWED[DTYPES[datatype].kind]
+    allowed = _JSON_TYPES[DTYPES[datatype].kind]
     if not set(map(type, values)) <= allowed:
         wrong = next(value for value in values if type(value) not in allowed)
         raise bad_request(field, f"must be elements of {datatype}", wrong)
@@ -140,10 +142,8 @@ def _check_count(field: str, shape: Sequence[int], values: Sequence[Any]) -> Non
         raise bad_request(field, f"must have the {count} elements that shape {list(shape)} says", len(values))
 
 
-_ALLOWED: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "O": {str}}
-
-
 def _flat(field: str, shape: tuple[int, ...], data: list[Any]) -> list[Any]:
+    """Return the elements of `data`, which are flat already, or in nested lists of the sizes of `shape`."""
     values = data
     for depth, size in enumerate(shape[1:], start=1):
         if not any(isinstance(value, list) for value in values):
@@ -164,7 +164,7 @@ def from_binary(field: str, datatype: str, shape: Sequence[int], raw: memoryview
     """
     count = math.prod(shape)
     if datatype == "BYTES":
-        return _shaped(field, _from_bytes(field, count, raw), shape)
+        return _shaped(field, _strings_from_binary(field, count, raw), shape)
     dtype = DTYPES[datatype]
     if len(raw) != count * dtype.itemsize:
         rule = f"must be the {count * dtype.itemsize} bytes of {datatype} with shape {list(shape)}"
@@ -174,7 +174,8 @@ def from_binary(field: str, datatype: str, shape: Sequence[int], raw: memoryview
     return _shaped(field, np.frombuffer(raw, dtype), shape)
 
 
-def _from_bytes(field: str, count: int, raw: memoryview) -> Array:
+def _strings_from_binary(field: str, count: int, raw: memoryview) -> Array:
+    """Return the elements of a tensor of BYTES, flat, from its binary form."""
     # Each element takes at least its length: check before allocating what the shape claims.
     if count * _LENGTH.size > len(raw):
         raise bad_request(

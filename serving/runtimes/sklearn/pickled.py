@@ -28,7 +28,7 @@ MAP_AT_MOST = 256
 
 
 class _Unpickler(NumpyUnpickler):  # type: ignore[misc] # joblib has no types
-    """joblib's unpickler, which maps all arrays or none, with a decision for each array."""
+    """Decides for each array whether it is mapped; joblib's unpickler maps all arrays of a file or none."""
 
     dispatch = NumpyUnpickler.dispatch.copy()
 
@@ -43,12 +43,14 @@ class _Unpickler(NumpyUnpickler):  # type: ignore[misc] # joblib has no types
             is_mapped = self._mappings_left > 0 and self._is_mappable(state)
             self._mappings_left -= is_mapped
             self.mmap_mode = "c" if is_mapped else None
+            # joblib cannot convert a mapped array; `_is_mappable` refuses one of foreign byte order.
             self.ensure_native_byte_order = not is_mapped
         super().load_build()
 
     dispatch[pickle.BUILD[0]] = load_build
 
     def _is_mappable(self, state: dict[str, Any]) -> bool:
+        """Return whether an array can be mapped and is large enough; `state` is its wrapper's."""
         dtype = state["dtype"]
         is_plain = dtype.isnative and not dtype.hasobject and state["allow_mmap"]
         # joblib before 1.2 did not align arrays.

@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _framework() -> process.Framework[Any]:
-    # They import NumPy and scikit-learn, the first one without pandas.
+    # Imported here, as these modules import NumPy and scikit-learn. `without_pandas` must come first.
     importlib.import_module("serving.runtimes.sklearn.without_pandas")
     from serving.runtimes.sklearn import estimator, pickled  # noqa: PLC0415
 

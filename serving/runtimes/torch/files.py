@@ -53,6 +53,7 @@ def save(program: torch.export.ExportedProgram, directory: Path) -> None:
             else placeholder
         )
     with warnings.catch_warnings():
+        # PyTorch warns of the placeholders, as their storage has fewer elements than their shape.
         warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
         with atomic_file.replacing(directory / PROGRAM) as path, Path(path).open("wb") as file:
             torch.export.save(program, file)
@@ -119,6 +120,7 @@ def datatype(tensor: torch.Tensor) -> str:
         errors.Permanent: `UnsupportedModel`, no datatype holds its elements.
     """
     try:
+        # Without elements, as only their type matters; a tensor without dimensions cannot be sliced.
         return tensors.datatype_of(tensor[:0].numpy() if tensor.dim() else tensor.reshape(1).numpy())
     except TypeError as error:
         raise errors.Permanent(

@@ -36,7 +36,8 @@ def main() -> int:
 def _framework() -> process.Framework[Any]:
     if importlib.util.find_spec("torch") is None:
         raise errors.Permanent("RuntimeMissing", "PyTorch is not installed (pip install 'slipway[torch]')")
-    # They import PyTorch; the reader's time is an import's, not the model's.
+    # These modules import PyTorch. The reader is imported here, so that its time counts as `import`, not as
+    # `load`.
     importlib.import_module(_READER)
     from serving.runtimes.torch import device, files, model  # noqa: PLC0415
 

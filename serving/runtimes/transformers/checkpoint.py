@@ -17,10 +17,10 @@ from serving.runtimes.loading import VerifiedModel
 from serving.runtimes.transformers.vocabulary import Vocabulary
 
 CONFIG = "config.json"
-# Bars of progress have a thread, and nobody sees them.
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
+"""Kinds of layers whose state is keys and values of earlier tokens; `KvCache` holds no other state."""
+# A progress bar starts a thread, and nobody reads the bars of a replica.
 transformers.logging.disable_progress_bar()
-_ATTENDED = {"full_attention", "sliding_attention", "chunked_attention"}
-"""Kinds of layers whose state is keys and values of earlier tokens."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def load(files: VerifiedModel, device: str) -> Checkpoint:
             return load_folder(folder, device)
         except errors.Permanent:
             raise
-        except Exception as error:  # the library raises what it likes
+        except Exception as error:  # the library raises errors of any type
             raise errors.Permanent("InvalidCheckpoint", f"cannot be loaded: {error}") from error
 
 
@@ -59,7 +59,7 @@ def load_folder(folder: str, device: str) -> Checkpoint:
         errors.Permanent: as `load`; Transformers also raises errors of its own.
     """
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    foreign = set(getattr(config, "layer_types", None) or ()) - _ATTENDED
+    foreign = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_LAYERS
     if foreign:
         rule = f"must be layers of attention, got {', '.join(sorted(foreign))}"
         raise errors.Permanent("InvalidCheckpoint", f"{CONFIG}: layer_types: {rule}")
@@ -85,13 +85,18 @@ def load_folder(folder: str, device: str) -> Checkpoint:
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that end a generation: those of the generation configuration and of the tokenizer."""
     given = model.generation_config.eos_token_id
     listed = given if isinstance(given, list) else [given]
     return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
 
 
 def _context(config: Any) -> int:
-    """Return the longest sequence; a window of attention bounds it, as all positions are attended to."""
+    """Return the most tokens of a sequence.
+
+    The decoder lets attention read all earlier positions. This agrees with a model of windowed attention only
+    for sequences within the window, so the window bounds the sequence.
+    """
     text = config.get_text_config()
     windows = [
         window

@@ -27,10 +27,10 @@ from serving.runtimes.transformers.stop_texts import StopTexts
 
 _log = logging.getLogger(__name__)
 MOST_FAILURES = 3
-"""Failed steps in a row from which the model is taken for dead. A request that the model cannot answer fails
-one step; an error of a GPU's context, which only a new process has not, fails every one."""
+"""Consecutive failed steps from which the model counts as dead. A request that the model cannot answer fails
+one step. An error of a GPU's context fails every step until the process is restarted."""
 LONGEST_CALL_SECONDS = 300.0
-"""Longest call of the model, which is taken for hung beyond. The 512 prompt tokens of a step take 7 TFLOP
+"""Duration of a call from which the model counts as hung. The 512 prompt tokens of a step take 7 TFLOP
 with 7 billion parameters: 140 s on two slow cores (50 GFLOP/s). After five minutes the gateway has cut all
 streams (`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
 
@@ -42,19 +42,26 @@ class Decoder(Protocol):
         """Read whole prompts into the rows from `first_row` on; return the logits [prompts, vocabulary]."""
 
     def read_prompt(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
-        """Read a part of a long prompt; return the logits [vocabulary] of its last token."""
+        """Read a part of a long prompt, into a row outside the batch; return the logits [vocabulary] of the
+        part's last token.
+        """
 
     def keep_prompt(self, row: int, length: int) -> None:
-        """Move the prompt that has been read to a sequence's row."""
+        """Copy the long prompt of `length` tokens, once it has been read, to a row of the batch."""
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Move a sequence to another row."""
+        """Copy a sequence of `length` tokens to another row."""
 
     def clear(self, row: int, length: int) -> None:
-        """Remove the first tokens of a sequence from the cache."""
+        """Set the first `length` tokens of a row to zero: a NaN would spread to the row's next sequence."""
 
     def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
-        """Return the logits [rows, vocabulary] after each row's next token."""
+        """Return the logits [rows, vocabulary] after each row's next token.
+
+        Args:
+            tokens: the next token of each row.
+            lengths: the number of tokens of each row before its next token.
+        """
 
 
 class TextDecoder(Protocol):
@@ -132,9 +139,13 @@ class Engine:
         self._condition = threading.Condition()
         self._waiting: deque[Generation] = deque()
         self._reading: Generation | None = None
+        """The generation whose long prompt is read in parts."""
         self._rows: list[Generation] = []
+        """The batch: the generations by their row of the cache."""
         self._stopped = False
+        """Whether `stop` was called."""
         self._has_ended = False
+        """Whether `run` has returned or failed."""
         self._failures = 0
         """Failed steps since the last one that did not fail."""
         self._advanced_at: float | None = None
@@ -221,6 +232,7 @@ class Engine:
             return not self._stopped
 
     def _step(self) -> None:
+        """Read prompt tokens, then generate the next token of every sequence of the batch."""
         self._leave([row for row, generation in enumerate(self._rows) if generation.cancelled], "cancelled")
         self._read_prompts()
         if not self._rows:
@@ -246,7 +258,7 @@ class Engine:
                     return
                 continue
             prompts = [generation.request.prompt for generation in short]
-            budget -= len(short) * max(map(len, prompts))
+            budget -= len(short) * max(map(len, prompts))  # with the padding of shorter prompts
             first = len(self._rows)
             self._rows += short  # now, so that they end if the model fails
             logits = self._decoder.read_prompts(prompts, first)
@@ -320,10 +332,14 @@ class Engine:
             self._leave([self._rows.index(generation) for generation in generations], finish)
 
     def _deliver(self, generation: Generation, choice: TokenChoice) -> FinishReason | None:
+        """Deliver a new token's text; return why the generation ends with the token, or None."""
         request = generation.request
+        decoded, text, is_stopped = "", "", False
         is_end = choice.token in self._vocabulary.ends and not request.ignore_end
-        decoded = "" if is_end else generation.text.add(choice.token)
-        text, is_stopped = ("", False) if is_end else generation.stops.add(decoded)
+        if not is_end:
+            decoded = generation.text.add(choice.token)
+            # An end that may begin a stop text is held back, and returned with a later token or by `rest`.
+            text, is_stopped = generation.stops.add(decoded)
         finish: FinishReason | None = "stop" if is_end or is_stopped else None
         if finish is None and generation.generated >= request.max_tokens:
             finish = "length"
@@ -345,11 +361,13 @@ class Engine:
                 self._decoder.move(len(self._rows), row, last.length)
 
     def _release(self, generation: Generation, finish: FinishReason) -> None:
+        """Count the end of a generation; deliver its last part, unless `_deliver` did (`stop`, `length`)."""
         self._metrics.finished(finish, generation.submitted, clock.monotonic())
         if finish in ("cancelled", "error"):
             generation.deliver(Part("", tokens=generation.generated, finish=finish))
 
     def _fail(self) -> None:
+        """End all generations but the waiting ones with an error."""
         reading, self._reading = self._reading, None
         if reading is not None:
             self._release(reading, "error")
@@ -358,13 +376,13 @@ class Engine:
     def page(self) -> bytes:
         """Return the metrics page, with the load of this moment."""
         with self._condition:
-            waiting = [len(generation.request.prompt) for generation in self._waiting]
+            waiting = [len(generation.request.prompt) for generation in self._waiting]  # tokens
         running = [*self._rows, *([self._reading] if self._reading else [])]
+        cached_tokens = sum(generation.length for generation in running)
         self._metrics.load(
             running=len(running),
             waiting=len(waiting),
             waiting_tokens=sum(waiting),
-            cache=sum(generation.length for generation in running)
-            / (self._limits.sequences * self._limits.context),
+            cache=cached_tokens / (self._limits.sequences * self._limits.context),
         )
         return self._metrics.page()

@@ -37,19 +37,19 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class TokenChoice:
-    """A generated token with its log probability."""
+    """A generated token with its log probability (natural logarithm; 0 where none is reported)."""
 
     token: int
     logprob: float
     alternatives: tuple[tuple[int, float], ...] = ()
-    """The most probable tokens, the most probable first."""
+    """The most probable tokens with their log probabilities, the most probable first."""
     offset: int = 0
     """Characters of the answer before the token, where log probabilities are reported."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an answer."""
+    """A part of an answer: the text of one generated token or of several."""
 
     text: str
     choices: tuple[TokenChoice, ...] = ()

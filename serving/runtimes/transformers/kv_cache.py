@@ -22,7 +22,7 @@ class Span:
     positions: torch.Tensor | None = None
     """The positions [rows, tokens] of rows that differ; None for rows from `first_position` on."""
     length: int = 0
-    """Positions that attention reads."""
+    """Number of positions, from 0, that attention reads."""
 
 
 class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types here
@@ -35,12 +35,12 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
         self._span, self._rows, self._capacity = span, rows, capacity
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate; the system gives memory to positions as they are written."""
+        """Allocate the whole layer: at the first call of the model, which knows heads, widths and dtype."""
         heads = key_states.shape[1]
         positions = self._capacity + 1  # the last is for padding, and never read
 
         def zeros(like: torch.Tensor) -> torch.Tensor:
-            # Attention reads masked positions too, and NaN times zero is NaN.
+            # Not `torch.empty`: attention multiplies masked positions by zero, and NaN times zero is NaN.
             return torch.zeros(
                 (self._rows, heads, positions, like.shape[3]), dtype=like.dtype, device=like.device
             )
@@ -51,7 +51,15 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new positions; return all that attention reads."""
+        """Write the keys and values of the new positions; return those that attention reads.
+
+        Args:
+            key_states: [rows of the span, head, new position, channel].
+            value_states: as `key_states`.
+
+        Returns:
+            Keys and values [rows of the span, head, `Span.length`, channel].
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         span = self._span
@@ -61,9 +69,10 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
             self.keys[rows, :, written] = key_states
             self.values[rows, :, written] = value_states
         else:
-            every = torch.arange(span.rows, device=key_states.device)[:, None]
-            self.keys[rows][every, :, span.positions] = key_states.transpose(1, 2)
-            self.values[rows][every, :, span.positions] = value_states.transpose(1, 2)
+            # Indexes [rows, 1] and [rows, tokens] with a slice between select [rows, tokens, head, channel].
+            every_row = torch.arange(span.rows, device=key_states.device)[:, None]
+            self.keys[rows][every_row, :, span.positions] = key_states.transpose(1, 2)
+            self.values[rows][every_row, :, span.positions] = value_states.transpose(1, 2)
         return self.keys[rows, :, : span.length], self.values[rows, :, : span.length]
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -77,15 +86,15 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
             whole[row, :, :length] = 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002 Transformers' interface
-        """Return the positions that attention reads, and the first."""
+        """Return the number of positions that attention reads, and the first of them."""
         return self._span.length, 0
 
     def get_seq_length(self) -> int:
-        """Return the positions before the next call's."""
+        """Return the number of positions before those of the next call."""
         return self._span.first_position
 
     def get_max_length(self) -> int:
-        """Return the positions of a row."""
+        """Return the number of positions of a row."""
         return self._capacity
 
 

@@ -17,7 +17,7 @@ SPECIAL = (END, "<|system|>", "<|user|>", "<|assistant|>")
 
 
 def byte_level() -> Tokenizer:
-    """Return a tokenizer with a token for each byte, and none for a sequence of bytes or the template."""
+    """Return a tokenizer with a token for each byte; without merges and without the template's tokens."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(BPE({letter: place for place, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -26,7 +26,7 @@ def byte_level() -> Tokenizer:
 
 
 def for_chats(tokenizer: Tokenizer, special: Sequence[str] = SPECIAL) -> Any:
-    """Return the tokenizer as Transformers has it, with the template."""
+    """Return the tokenizer in the class of Transformers, with the chat template and its special tokens."""
     tokenizer.add_special_tokens(list(special))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
     fast.chat_template = CHAT_TEMPLATE
@@ -37,21 +37,22 @@ def config(tokenizer: Any, *, width: int, layers: int, context: int, **changed: 
     """Return the configuration of a model.
 
     Args:
-        tokenizer: its tokenizer.
-        width: of the hidden states; a multiple of 4.
-        layers: their number.
+        tokenizer: the model's, of `for_chats`.
+        width: channels of the hidden states; a multiple of 8 up to 128, and of 64 above.
+        layers: number of layers.
         context: tokens of the longest sequence.
         changed: further fields of `LlamaConfig`.
     """
-    head = min(32, width // 4)
+    head_width = min(32, width // 4)
+    heads = width // head_width
     end = tokenizer.eos_token_id
     fields = {
         "vocab_size": len(tokenizer),
         "hidden_size": width,
         "intermediate_size": width * 8 // 3,
         "num_hidden_layers": layers,
-        "num_attention_heads": width // head,
-        "num_key_value_heads": width // head // 2,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // 2,
         "max_position_embeddings": context,
         "bos_token_id": end,
         "eos_token_id": end,

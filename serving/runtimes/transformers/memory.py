@@ -1,6 +1,6 @@
 """The size of the cache of keys and values that the free memory allows."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -8,38 +8,50 @@ from serving.runtimes import cgroups, request_memory
 from serving.system import procfs
 
 SHARE = 0.5
-"""Of the free memory; the rest is for the activations of prompts, and for others."""
+"""The cache's share of the free memory; the rest is for the activations of prompts, and for other uses."""
 
 
-def shape(sequences: int, context: int, tokens: int) -> tuple[int, int]:
-    """Return how many sequences of how many tokens are generated together.
+class CacheShape(NamedTuple):
+    """The size of a cache, without the row of the long prompt that is being read."""
 
-    One more sequence has memory: that of the prompt that is being read.
+    sequences: int
+    """Sequences that are generated together: the rows of the batch."""
+    context: int
+    """Tokens of each row."""
+
+
+def shape(sequences: int, context: int, tokens: int) -> CacheShape:
+    """Return the shape that is wanted, or the largest one below for which the memory is enough.
 
     Args:
-        sequences: the wanted number.
-        context: the wanted length.
-        tokens: what the memory holds.
+        sequences: the wanted number of sequences.
+        context: the wanted tokens of each sequence.
+        tokens: tokens for whose keys and values there is memory (`cache_tokens`).
     """
-    rows = tokens // context - 1
-    return (min(sequences, rows), context) if rows >= 1 else (1, max(1, tokens // 2))
+    rows = tokens // context - 1  # one row is for the long prompt that is being read
+    if rows >= 1:
+        return CacheShape(min(sequences, rows), context)
+    # Two rows of the wanted length are too large: one sequence and the prompt get half of the tokens each.
+    return CacheShape(1, max(1, tokens // 2))
 
 
 def cache_tokens(model: Any) -> int:
-    """Return how many tokens the cache has room for, at least 1."""
+    """Return for how many tokens the cache's share of the free memory holds keys and values, at least 1."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
-    return max(1, int(SHARE * _free(model.device) / size))
+    head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    vector_bytes = heads * head_width * model.dtype.itemsize
+    token_bytes = 2 * config.num_hidden_layers * vector_bytes  # keys and values of each layer
+    return max(1, int(SHARE * _free_bytes(model.device) / token_bytes))
 
 
-def _free(device: torch.device) -> int:
+def _free_bytes(device: torch.device) -> int:
+    """Return the free bytes of the GPU, or of main memory within the process's memory limit."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    limits = [procfs.available_memory() or 0]
-    own = cgroups.memory_limit()
-    if own is not None:
-        limits.append(own - request_memory.private_memory())
-    return max(0, min(limits))
+    free_bytes = [procfs.available_memory() or 0]
+    limit = cgroups.memory_limit()
+    if limit is not None:
+        free_bytes.append(limit - request_memory.private_memory())
+    return max(0, min(free_bytes))

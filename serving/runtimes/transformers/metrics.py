@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from serving.runtimes.transformers.generation import FinishReason
 
-_FIRST = (
+# Upper bounds of histogram buckets in seconds: those of vLLM, with finer ones for small models.
+_FIRST_TOKEN_BOUNDS = (
     0.001,
     0.005,
     0.01,
@@ -28,7 +29,7 @@ _FIRST = (
     40.0,
     80.0,
 )
-_BETWEEN = (
+_BETWEEN_TOKENS_BOUNDS = (
     0.001,
     0.0025,
     0.005,
@@ -47,7 +48,7 @@ _BETWEEN = (
     2.5,
     5.0,
 )
-_WHOLE = (
+_WHOLE_REQUEST_BOUNDS = (
     0.05,
     0.1,
     0.3,
@@ -69,8 +70,8 @@ _WHOLE = (
     300.0,
     3600.0,
 )
-"""Bounds in seconds, as vLLM's, with finer ones for small models."""
 _REASONS = {"stop": "stop", "length": "length", "cancelled": "abort", "error": "error"}
+"""vLLM's label `finished_reason` by `FinishReason`."""
 
 
 class EngineMetrics:
@@ -108,12 +109,14 @@ class EngineMetrics:
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens read.")
         self._generated_tokens = counter("vllm:generation_tokens", "Tokens generated.")
         self._first = histogram(
-            "vllm:time_to_first_token_seconds", "From a request to its first token.", _FIRST
+            "vllm:time_to_first_token_seconds", "From a request to its first token.", _FIRST_TOKEN_BOUNDS
         )
         self._between = histogram(
-            "vllm:inter_token_latency_seconds", "Between two tokens of a request.", _BETWEEN
+            "vllm:inter_token_latency_seconds", "Between two tokens of a request.", _BETWEEN_TOKENS_BOUNDS
         )
-        self._whole = histogram("vllm:e2e_request_latency_seconds", "From a request to its end.", _WHOLE)
+        self._whole = histogram(
+            "vllm:e2e_request_latency_seconds", "From a request to its end.", _WHOLE_REQUEST_BOUNDS
+        )
         ends = Counter(
             "vllm:request_success",
             "Requests that ended.",
@@ -138,7 +141,13 @@ class EngineMetrics:
         self._prompt_tokens.inc(count)
 
     def generated(self, submitted: float, last: float, now: float) -> None:
-        """Count a token; `last` is the time of the one before it, or 0 (seconds of one clock)."""
+        """Count a generated token, and observe the time since the token before or, without one, the request.
+
+        Args:
+            submitted: when the request came, in seconds of one clock, as the others.
+            last: when the token before was generated; 0 without one.
+            now: when this token was generated.
+        """
         self._generated_tokens.inc()
         if last:
             self._between.observe(now - last)
@@ -146,6 +155,6 @@ class EngineMetrics:
             self._first.observe(now - submitted)
 
     def finished(self, reason: FinishReason, submitted: float, now: float) -> None:
-        """Count a request that ended."""
+        """Count a request that ended, and observe its duration; times as for `generated`."""
         self._ends[reason].inc()
         self._whole.observe(now - submitted)

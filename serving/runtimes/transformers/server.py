@@ -1,7 +1,7 @@
 """The runtime of language models: `python -m serving.runtimes.transformers.server`, one model, one process.
 
-`serving.runtimes.process` documents its environment and life, `checkpoint` the files of a model. Of
-SLIPWAY_BATCH_SIZE it generates that many sequences together.
+`serving.runtimes.process` documents its environment and life, `checkpoint` the files of a model.
+SLIPWAY_BATCH_SIZE is the number of sequences that it generates together.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _STOP_SECONDS = 5.0
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    # Nothing is fetched: a model is what its digest says.
+    # Transformers must fetch no file, as the model's digest covers only the files of its image.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # A prompt is a batch of one text, for which the tokenizer would start a thread for each core.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -82,14 +82,15 @@ def _framework() -> process.Framework[Any]:
 
 
 def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
-    """Run the model once, as its first run allocates and compiles."""
+    """Run each operation of the decoder once, as the first run allocates and compiles."""
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
 
     decoder = Decoder(loaded.model, rows=1, capacity=64)
-    decoder.read_prompts([[0, 0]], 0)
-    decoder.read_prompt([0, 0], 0)
-    decoder.keep_prompt(0, 2)
-    decoder.step([0], [2])
+    prompt = [0, 0]  # any tokens
+    decoder.read_prompts([prompt], first_row=0)
+    decoder.read_prompt(prompt, first_position=0)
+    decoder.keep_prompt(row=0, length=len(prompt))
+    decoder.step([0], [len(prompt)])
     return loaded
 
 
@@ -97,6 +98,7 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
 def _application(
     loaded: Checkpoint, served: ServedModel, options: process.Options, settings: RuntimeSettings
 ) -> Iterator[OpenAiApp]:
+    """Run the engine in a thread of its own while the block runs; yield the application."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 with the application
 
     from serving.runtimes import request_memory  # noqa: PLC0415 as above
@@ -123,11 +125,11 @@ def _application(
         loaded.model.device,
     )
 
-    def generate() -> None:
+    def run_engine() -> None:
         threads.raise_openmp(os.environ)
         engine.run()
 
-    thread = threading.Thread(target=generate, name="engine", daemon=True)
+    thread = threading.Thread(target=run_engine, name="engine", daemon=True)
     thread.start()
     try:
         with ThreadPoolExecutor(1, "codec") as codec:

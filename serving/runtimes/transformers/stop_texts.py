@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class StopTexts:
-    """Holds back the end of a text for as long as it may be the beginning of a stop text."""
+    """Holds back the end of a text for as long as this end may be the beginning of a stop text."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)

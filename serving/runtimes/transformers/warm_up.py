@@ -1,7 +1,7 @@
 """Writes, loads and runs a tiny checkpoint on import: imported before forks only, never in an ordinary start.
 
-The first checkpoint of a process imports hundreds of modules, which took 2.8 s of each fork; those of other
-architectures than Llama's are imported by the fork. Starts no thread and leaves no files.
+The first checkpoint of a process imports hundreds of modules, which took 2.8 s of each fork. The checkpoint
+is Llama's: a fork imports the modules of another architecture itself. Starts no thread and leaves no files.
 """
 
 import os
@@ -26,10 +26,10 @@ def _run_tiny_checkpoint() -> None:
         loaded = checkpoint.load_folder(folder, "cpu")
     prompt = loaded.vocabulary.encode_chat([{"role": "user", "content": "hello"}], 64)
     decoder = Decoder(loaded.model, rows=1, capacity=64)
-    decoder.read_prompts([prompt], 0)
+    decoder.read_prompts([prompt], first_row=0)
     decoder.step([prompt[0]], [len(prompt)])
     loaded.vocabulary.text_decoder().add(prompt[0])
 
 
 _run_tiny_checkpoint()
-threads.loaded()
+threads.loaded()  # inspects the loaded numeric libraries, once for all forks

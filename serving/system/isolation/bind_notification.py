@@ -48,7 +48,7 @@ _FLAG_CONTINUE = 1
 _PIDFD_THREAD = os.O_EXCL
 """<linux/pidfd.h>, since Linux 6.9."""
 _MOST_THREADS = 32_768
-"""The most thread ids below that of a thread at which its process is looked for, on an older kernel."""
+"""How many ids below a thread's id are tried as the id of its process, on an older kernel."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,10 +70,12 @@ class _Vector(ctypes.Structure):
 class BindCall:
     """A call of bind(2) that waits for `respond`."""
 
-    def __init__(self, fields: tuple[int, ...]) -> None:
-        self.id, self.thread = fields[0], fields[1]
-        self.descriptor = ctypes.c_int(fields[6]).value
-        self._address, self._length = fields[7], ctypes.c_uint(fields[8]).value
+    def __init__(self, notification: bytes | bytearray) -> None:
+        """Parse a struct seccomp_notif, whose first three arguments are those of bind(2)."""
+        self.id, self.thread, *_, descriptor, address, length, _, _, _ = _NOTIFICATION.unpack(notification)
+        # bind(2) takes an int and a socklen_t, so the kernel ignores the high halves of the two registers.
+        self.descriptor = ctypes.c_int(descriptor).value
+        self._address, self._length = address, ctypes.c_uint(length).value
 
     def address(self) -> bytes:
         """Return the struct sockaddr of the call.
@@ -119,7 +121,7 @@ class BindCall:
             if error.errno != errno.EINVAL:
                 raise
         number = _TGKILL[os.uname().machine]
-        # Threads have later ids than their process.
+        # A thread's id is mostly above that of its process. tgkill(2) with signal 0 tells whether two match.
         for process in range(self.thread, max(self.thread - _MOST_THREADS, 1), -1):
             try:
                 _system_call(number, ctypes.c_int(process), ctypes.c_int(self.thread), ctypes.c_int(0))
@@ -132,21 +134,22 @@ class BindCall:
 def install() -> int:
     """Notify of each bind(2) of this thread and its children; return the descriptor of the notifications.
 
-    Needs `PR_SET_NO_NEW_PRIVS`. Sockets of MPTCP can no longer be made, as they take no filters of packets;
-    programs that prefer MPTCP, such as Go's, use TCP then.
+    Needs `PR_SET_NO_NEW_PRIVS`. socket(2) fails for MPTCP from then on, as MPTCP sockets take no packet
+    filters; programs that prefer MPTCP, such as Go's, use TCP then.
 
     Raises:
         OSError: the kernel is older than 5.5, or another process receives notifications of this one.
     """
     machine = os.uname().machine
+    # A jump skips so many instructions: the second number if the values are equal, else the third.
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
-        (_IF_EQUAL, 0, 6, _ARCHITECTURE[machine]),
+        (_IF_EQUAL, 0, 6, _ARCHITECTURE[machine]),  # another architecture: allow
         (_LOAD, 0, 0, _NUMBER_AT),
-        (_IF_EQUAL, 5, 0, BIND[machine]),
-        (_IF_EQUAL, 0, 3, _SOCKET[machine]),
+        (_IF_EQUAL, 5, 0, BIND[machine]),  # bind: notify
+        (_IF_EQUAL, 0, 3, _SOCKET[machine]),  # neither bind nor socket: allow
         (_LOAD, 0, 0, _PROTOCOL_AT),
-        (_IF_EQUAL, 0, 1, _IPPROTO_MPTCP),
+        (_IF_EQUAL, 0, 1, _IPPROTO_MPTCP),  # another protocol: allow
         (_RETURN, 0, 0, _RET_ERRNO | errno.EPROTONOSUPPORT),
         (_RETURN, 0, 0, _RET_ALLOW),
         (_RETURN, 0, 0, _RET_USER_NOTIF),
@@ -169,7 +172,7 @@ def receive(listener: int) -> BindCall | None:
         fcntl.ioctl(listener, _NOTIF_RECV, content)
     except (FileNotFoundError, InterruptedError):
         return None
-    return BindCall(_NOTIFICATION.unpack(content))
+    return BindCall(content)
 
 
 def respond(listener: int, call: BindCall, error: int | None) -> None:

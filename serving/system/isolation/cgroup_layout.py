@@ -8,7 +8,7 @@ from dataclasses import dataclass
 CONTROLLERS = ("cpu", "memory", "pids")
 """The controllers that limit Pods."""
 OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.group")
-"""Files that some kernels lack; the limit holds without them."""
+"""Files that some kernels lack; the memory limit itself holds without them."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,19 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
 
 
 def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that let a group have so many processes and threads; none for 0."""
+    """Return the files to write, each with its text, to limit a group to `most` processes and threads.
+
+    Returns none for 0, which is no limit, and where the controller is not usable.
+    """
     root = cgroups.root_of("pids")
     return [(f"{root}/{group}/pids.max", str(most))] if root and most else []
 
 
 def memory_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that limit a group to so many bytes, without swap where swap is counted."""
+    """Return the files to write, each with its text, to limit a group to `most` bytes.
+
+    The group may not swap where the kernel counts swap. Returns none where the controller is not usable.
+    """
     if "memory" in cgroups.unified_controllers:
         base = f"{cgroups.unified}/{group}"
         return [

@@ -73,7 +73,10 @@ _UNKNOWN = -1
 
 
 class _Argument(ctypes.Structure):
-    """struct scmp_arg_cmp."""
+    """struct scmp_arg_cmp: a condition on an argument of the system call, numbered from 0.
+
+    `_EQUAL` compares the argument with `first`; `_MASKED_EQUAL` its bits of the mask `first` with `second`.
+    """
 
     _fields_ = (
         ("number", ctypes.c_uint),
@@ -111,6 +114,7 @@ def _unsupported() -> str:
 
 
 def _build(library: ctypes.CDLL) -> bytes:
+    """Return the filter as a classic BPF program: all system calls are allowed but those denied here."""
     library.seccomp_init.restype = ctypes.c_void_p
     library.seccomp_syscall_resolve_name.argtypes = (ctypes.c_char_p,)
     context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_ALLOW)))
@@ -128,7 +132,7 @@ def _build(library: ctypes.CDLL) -> bytes:
         for is_set, is_clear in _refused_personalities():
             both = _Argument(0, _MASKED_EQUAL, is_set | is_clear, is_set)
             _deny(library, context, "personality", errno.EPERM, both)
-        # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
+        # The flags of clone3 are in memory, which a filter cannot read. The C library falls back to clone.
         _deny(library, context, "clone3", errno.ENOSYS)
         _deny(library, context, "socket", errno.EPERM, _Argument(0, _EQUAL, VSOCK, 0))
         return _exported(library, context)
@@ -137,14 +141,16 @@ def _build(library: ctypes.CDLL) -> bytes:
 
 
 def _refused_personalities() -> list[tuple[int, int]]:
-    """Return the pairs of a set and a clear bit that refuse every value but Docker's; a rule has no "unless".
+    """Return pairs of bits: a rule refuses each value in which the first bit is set and the second one clear.
 
-    The other bits form a ring: if some are set and some are clear, a set one is before a clear one. With all
-    of them set, the value is 0xffffffff only if the allowed bits are set too.
+    A rule can only refuse. The rules together must allow exactly the values without any bit other than
+    `PERSONALITY_BITS`, and 0xffffffff. The other bits form a ring, whose pairs of neighbours refuse a value
+    in which some of them are set and some are clear. A value in which all of them are set is refused by one
+    more pair for each of `PERSONALITY_BITS`, unless all of these are set too.
     """
     others = [1 << bit for bit in range(32) if 1 << bit not in PERSONALITY_BITS]
-    ring = zip(others, [*others[1:], others[0]], strict=True)
-    return [*ring, *((others[0], bit) for bit in PERSONALITY_BITS)]
+    neighbours = zip(others, [*others[1:], others[0]], strict=True)
+    return [*neighbours, *((others[0], bit) for bit in PERSONALITY_BITS)]
 
 
 def _deny(
@@ -162,6 +168,7 @@ def _deny(
 
 
 def _exported(library: ctypes.CDLL, context: ctypes.c_void_p) -> bytes:
+    """Return the filter as a classic BPF program."""
     fd = os.memfd_create("filter")
     try:
         _check(library.seccomp_export_bpf(context, fd), "seccomp_export_bpf")

@@ -4,11 +4,11 @@ import ipaddress
 import urllib.parse
 
 INVALID = "an invalid URL with credentials (`/`, `?` and `#` of a password must be percent-encoded)"
-"""Replaces a URL that has an `@`, but not as the end of credentials."""
+"""Shown instead of a URL whose `@` may not end its credentials: the rest may be a part of the password."""
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL without its user and password, or `INVALID` where these have no certain end."""
+    """Return a URL without its user and password, or `INVALID` where the end of the two is not certain."""
     if "@" not in url:
         return url
     try:

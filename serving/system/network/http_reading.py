@@ -1,5 +1,4 @@
-"""Reads pages of peers that are not trusted, as replicas are: of limited size, in limited time, from them
-alone.
+"""Reads pages of peers that are not trusted, such as replicas: limited size and time, no redirects.
 
 aiohttp unpacks a compressed page before anyone can count its bytes, so no page may be compressed.
 """
@@ -17,7 +16,7 @@ _PLAIN = {"Accept-Encoding": "identity"}
 
 
 class Unreadable(errors.Unavailable):
-    """An answer that is too long, or compressed: the next one is hardly another."""
+    """An answer that is too long, or compressed. A retry would hardly get another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Sockets that keep places from other users, by place; they pass to the process that replaces this one.
+"""Kept sockets: bound TCP sockets that keep ports from other users. A process passes them to its successor.
 
 The module neither binds nor listens: `sockets` makes the sockets.
 """
@@ -9,24 +9,25 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 ALL_OF_IPV6 = "::"
-"""The address of the place that a socket of `sockets.keep_all_of_ipv6` keeps; its own is random."""
+"""Address of the `Place` that a socket of `sockets.keep_all_of_ipv6` keeps. The socket itself is bound to a
+random IPv6 address."""
 MOST_PASSED = 252
 """The most descriptors that pass to another process: those of a message (SCM_MAX_FD, 253), less one for the
 output of a component that starts."""
 
 
 class Place(NamedTuple):
-    """What a socket keeps from other users."""
+    """A TCP port at an address, which a socket keeps for one user."""
 
     user: int
-    """For whom."""
+    """Id of the user whose sockets may bind the port."""
     address: str
-    """An address, or `ALL_OF_IPV6`."""
+    """A literal IPv4 address, or `ALL_OF_IPV6`."""
     port: int
 
 
 def place_of(kept: socket.socket) -> Place:
-    """Return what a bound TCP socket keeps."""
+    """Return the place that a bound TCP socket keeps; each IPv6 socket is one of `keep_all_of_ipv6`."""
     address, port = kept.getsockname()[:2]
     address = ALL_OF_IPV6 if kept.family == socket.AF_INET6 else address
     return Place(os.fstat(kept.fileno()).st_uid, address, port)
@@ -35,9 +36,9 @@ def place_of(kept: socket.socket) -> Place:
 def first_ports_first(places: Iterable[Place]) -> list[Place]:
     """Order places: the first port of each user, the second port of each, and so on.
 
-    So a Pod with many ports displaces no other Pod where not all places fit.
+    So a Pod with many ports displaces no Pod of another user where not all places fit.
     """
-    ports_of_users: dict[int, dict[int, int]] = {}
+    ports_of_users: dict[int, dict[int, int]] = {}  # by user, the rank of each port: 0 for the first one
     ranked = []
     for place in places:
         ranks = ports_of_users.setdefault(place.user, {})
@@ -58,7 +59,7 @@ class KeptSockets:
 
     @property
     def places(self) -> list[Place]:
-        """What the sockets keep, in the order of `first_ports_first`."""
+        """The places that the sockets keep, in the order of `first_ports_first`."""
         return first_ports_first(self._sockets)
 
     def add(self, kept: socket.socket) -> Place:
@@ -70,7 +71,7 @@ class KeptSockets:
         return place
 
     def join(self, descriptors: Iterable[int]) -> None:
-        """Take over the sockets of these descriptors, beside those of other places."""
+        """Take over the sockets of these descriptors, and keep the sockets of other places."""
         for descriptor in descriptors:
             self.add(_taken_over(descriptor))
 

@@ -1,4 +1,7 @@
-"""Connections to replicas by TCP, with the mark of the gateway and the node where it can be set."""
+"""Connections to replicas by TCP, with `sockets.GATEWAY_MARK` where this process may set it.
+
+The served port of a replica may drop packets without the mark.
+"""
 
 import asyncio
 import contextlib
@@ -18,10 +21,9 @@ _numbers = itertools.count()
 
 
 def is_marked(host: str) -> bool:
-    """Return whether connections to a replica have the mark.
+    """Return whether connections to the replica at this literal address have `sockets.GATEWAY_MARK`.
 
-    They do if it is one of this machine, as other networks have marks of their own, and if this process may
-    set it.
+    Only replicas of this machine require the mark; in other networks marks have other meanings.
     """
     return ipaddress.ip_address(host).is_loopback and sockets.can_mark()
 
@@ -36,10 +38,10 @@ def new_socket(address: AddressInfo) -> socket.socket:
 
 
 async def connect(host: str, port: int) -> socket.socket:
-    """Return a connection to a replica.
+    """Return a connected, non-blocking socket to the replica at this literal address.
 
     Raises:
-        OSError: it cannot be reached.
+        OSError: the replica cannot be reached.
     """
     made = new_socket((sockets.family(host), socket.SOCK_STREAM, 0, "", (host, port)))
     try:
@@ -53,15 +55,16 @@ async def connect(host: str, port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def tunnel(folder: Path, host: str, port: int) -> AsyncIterator[str]:
-    """Connect to a replica, and yield the path of a Unix socket whose only connection is passed on to it.
+    """Connect to a replica, and yield the path of a Unix socket, whose first connection reaches the replica.
 
-    For clients that make their sockets themselves, as gRPC's. The path is valid in this process alone.
+    For clients, such as gRPC's, that make their sockets themselves and cannot set the mark on them. The path
+    is valid in this process alone.
 
     Args:
-        folder: one of this process, where only this user may enter; made if it is absent. A socket that a
-            killed process has left there is replaced.
-        host: the replica's address.
-        port: its port.
+        folder: for the Unix sockets of this process alone; made, for this user only, if it is absent. A
+            socket that a killed process left there is replaced.
+        host: the replica's literal address.
+        port: the replica's port.
 
     Raises:
         OSError: the replica cannot be reached, or the socket cannot be made.
@@ -80,6 +83,7 @@ async def tunnel(folder: Path, host: str, port: int) -> AsyncIterator[str]:
 
 @contextlib.contextmanager
 def _listening(folder: Path) -> Iterator[tuple[socket.socket, str]]:
+    """Yield a listening Unix socket, and a path to it that fits into an address (`sockets.short_path`)."""
     folder.mkdir(exist_ok=True, mode=0o700)
     path = folder / f"tunnel-{next(_numbers)}"
     path.unlink(missing_ok=True)
@@ -94,7 +98,7 @@ def _listening(folder: Path) -> Iterator[tuple[socket.socket, str]]:
 
 
 async def _pass_on(listener: socket.socket, entrance: contextlib.ExitStack, replica: socket.socket) -> None:
-    """Accept one connection, close the entrance, and pass on what either side sends until both have ended."""
+    """Accept one connection, remove the Unix socket (`entrance`), and copy both ways until both sides end."""
     client, _ = await asyncio.get_running_loop().sock_accept(listener)
     entrance.close()
     with client:
@@ -104,7 +108,7 @@ async def _pass_on(listener: socket.socket, entrance: contextlib.ExitStack, repl
 async def _copy(source: socket.socket, sink: socket.socket) -> None:
     """Copy until the source's end, and end the sink then."""
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):  # one side has reset its connection: the other's ends
+    with contextlib.suppress(OSError):  # one connection was reset: the shutdown below ends the other one
         while piece := await loop.sock_recv(source, _PIECE_BYTES):
             await loop.sock_sendall(sink, piece)
     with contextlib.suppress(OSError):

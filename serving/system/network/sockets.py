@@ -13,17 +13,18 @@ from serving.system.network import addresses, unreachable
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
 GATEWAY_MARK = 0x53
-"""SO_MARK of the connections of the gateway and the node to replicas, socket(7): "S". Setting it needs
-CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW. It has none of the bits by which network
-plugins choose packets: on a machine with a kubelet, bit 0x4000 masquerades a packet, which its firewall then
-drops."""
+"""SO_MARK of the connections of Slipway's components to replicas, socket(7): "S". The served port of a Pod
+may drop packets without the mark, so that no other process reaches the replica (annotation
+`slipway.dev/gateway-port`). Setting the mark needs CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW. The mark
+has none of the bits by which network plugins choose packets: on a machine with a kubelet, bit 0x4000
+masquerades a packet, which its firewall then drops."""
 _CONNECT_SECONDS = 1.0
 """Longest wait for a connection to this machine itself."""
 
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path of the Unix socket that fits into an address; it is valid in this process for now."""
+    """Yield a path of the Unix socket that fits into an address; valid in this process, during the block."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -40,7 +41,7 @@ def try_port(host: str, port: int) -> int:
     """Bind a TCP port and release it again; return its number (0 asks for any free one).
 
     Raises:
-        OSError: it cannot be bound, for the reason of its `errno`.
+        OSError: the port cannot be bound; `errno` has the reason.
     """
     with socket.socket(family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +50,7 @@ def try_port(host: str, port: int) -> int:
 
 
 def try_shared_port(host: str, port: int) -> None:
-    """Check that a listener can have a TCP port, which this user may have reserved.
+    """Check that a listener of this user can bind a TCP port, which this user may have reserved (`reserve`).
 
     Raises:
         OSError: another user has it, or a process listens there.
@@ -79,15 +80,15 @@ async def advertised(host: str) -> str:
 
 
 def share(listener: socket.socket) -> None:
-    """Let a socket that is not bound yet have a port that this user has reserved."""
+    """Let a socket that is not bound yet bind a port that this user has reserved (`reserve`)."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a bound socket, on which Envoy will listen as on one of its own.
+    """Return a bound TCP socket, with the options of Envoy's own listeners, on which Envoy will listen.
 
     Raises:
-        OSError: another user has the port, or a socket that does not share it.
+        OSError: another user has the port, or a socket without SO_REUSEPORT has it.
     """
     made = socket.socket(family(host))
     try:
@@ -106,16 +107,16 @@ def bound(host: str, port: int) -> socket.socket:
 def reserve(host: str, port: int, user: int | None = None) -> socket.socket:
     """Return a socket that keeps other users from a TCP port, also while no process listens there.
 
-    It does not listen itself: connections are refused meanwhile. Listeners of the user bind the port after
-    `share`.
+    The socket does not listen: until another one does, connections are refused. Listeners of the user call
+    `share` and bind the port.
 
     Args:
         host: a literal address.
-        port: its number.
+        port: TCP port.
         user: the user id for which the port is reserved, which only root may set; None for this process's.
 
     Raises:
-        OSError: another user has the port, or a socket that does not share it.
+        OSError: another user has the port, or a socket without SO_REUSEPORT has it.
     """
     reserved = socket.socket(family(host))
     try:
@@ -134,12 +135,13 @@ def reserve(host: str, port: int, user: int | None = None) -> socket.socket:
 def keep_all_of_ipv6(port: int, user: int | None = None) -> socket.socket | None:
     """Return a socket that keeps every process from a TCP port of all IPv6 addresses (`::`).
 
-    It completes `reserve` at an IPv4 address. A socket bound to `::` would get the connections to that
-    address, and Linux lets another user bind it by SO_REUSEPORT after a socket of that user with IPV6_V6ONLY
-    has been there: the kernel compares the second one with the first alone. Other IPv6 addresses are free.
+    It completes `reserve` at an IPv4 address. A dual-stack socket at `::` also gets the connections to that
+    address, and `reserve` does not always prevent one: another user binds `::` with SO_REUSEPORT, first with
+    IPV6_V6ONLY and then without, and the kernel compares the second socket with the first alone. The port of
+    a single IPv6 address can still be bound.
 
     Args:
-        port: its number.
+        port: TCP port.
         user: the user id for which the port is kept, which only root may set; None for this process's.
 
     Returns:

@@ -216,7 +216,7 @@ async def test_a_user_of_a_namespace_has_the_rights_of_the_role_for_inferences(
 
 
 async def test_every_right_is_for_a_request_that_the_api_serves(kube: Kube) -> None:
-    others = [row for row in job_kinds.shipped() if row.of.group != "batch"]
+    others = [row for row in job_kinds.shipped() if row.api_kind.group != "batch"]
     async with job_definitions.defined(kube, *others):
         assert await unknown_rights(kube) == []
 

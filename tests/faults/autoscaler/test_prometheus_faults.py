@@ -14,7 +14,13 @@ from aiohttp import web
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
 from autoscaler.state import backfill
-from autoscaler.state.backfill import HISTORY_READ, HISTORY_UNAVAILABLE, STEP_SECONDS, Backfill, Job
+from autoscaler.state.backfill import (
+    HISTORY_READ,
+    HISTORY_UNAVAILABLE,
+    STEP_SECONDS,
+    Backfill,
+    BackfillRequest,
+)
 from serving import clock
 from serving.kube import Key
 from serving.objects import Object
@@ -34,8 +40,8 @@ class EventRecords:
     async def emit(self, reason: str, message: str) -> None:
         self.events.append((reason, message))
 
-    def job(self, name: str = "a") -> Job:
-        return Job(Key("n", name), QUERY, PolicyConfig(0, 5), self.states.append, self.emit)
+    def request(self, name: str = "a") -> BackfillRequest:
+        return BackfillRequest(Key("n", name), QUERY, PolicyConfig(0, 5), self.states.append, self.emit)
 
     @property
     def reasons(self) -> list[str]:
@@ -141,7 +147,7 @@ async def test_history_is_read_once_the_server_recovers_from(fault: str) -> None
     server, records = FaultyPrometheus(), EventRecords()
     server.answer = FAULTS[fault]
     async with serving(server), working(server.url) as work:
-        work.request(records.job())
+        work.request(records.request())
         await until(lambda: server.requests >= 2, "a second attempt")
         assert not records.states
         server.answer = server.series
@@ -157,7 +163,7 @@ async def test_endless_response_is_abandoned_at_its_size_limit(
     server, records = FaultyPrometheus(), EventRecords()
     server.answer = endless
     async with serving(server), working(server.url) as work:
-        work.request(records.job())
+        work.request(records.request())
         await until(lambda: server.requests >= 2, "a second attempt")
 
 
@@ -167,7 +173,7 @@ async def test_history_is_read_once_the_server_starts() -> None:
         port = probe.getsockname()[1]
     server, records = FaultyPrometheus(), EventRecords()
     async with working(f"http://127.0.0.1:{port}") as work:
-        work.request(records.job())
+        work.request(records.request())
         await asyncio.sleep(0.05)
         assert not records.events
         async with serving(server, port):
@@ -187,7 +193,7 @@ async def test_history_is_read_once_a_thread_can_be_started(monkeypatch: pytest.
     server, records = FaultyPrometheus(), EventRecords()
     async with serving(server), working(server.url) as work:
         monkeypatch.setattr(ThreadPoolExecutor, "submit", refused_once)
-        work.request(records.job())
+        work.request(records.request())
         await until(lambda: bool(records.states), "the load, at the second attempt")
     assert server.requests == 2
 
@@ -196,9 +202,9 @@ async def test_expired_target_is_abandoned_and_the_next_one_is_read() -> None:
     server, old, new = FaultyPrometheus(), EventRecords(), EventRecords()
     server.answer = text("", 500)
     async with serving(server), working(server.url) as work:
-        expired = replace(old.job("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
+        expired = replace(old.request("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
         work.request(expired)
-        work.request(new.job("new"))
+        work.request(new.request("new"))
         await until(lambda: bool(old.events), "an Event")
         assert old.reasons == [HISTORY_UNAVAILABLE]
         server.answer = server.series
@@ -210,10 +216,10 @@ async def test_refused_query_is_not_repeated() -> None:
     server, records = FaultyPrometheus(), EventRecords()
     server.answer = text('{"status":"error","errorType":"bad_data","error":"exceeded 11,000 points"}', 400)
     async with serving(server), working(server.url) as work:
-        work.request(records.job())
+        work.request(records.request())
         await until(lambda: bool(records.events), "an Event")
         server.answer = server.series
-        work.request(records.job("b"))
+        work.request(records.request("b"))
         await until(lambda: bool(records.states), "the load of the next")
         assert records.reasons == [HISTORY_UNAVAILABLE, HISTORY_READ]
         assert server.requests == 2
@@ -223,10 +229,10 @@ async def test_empty_history_changes_no_state_and_emits_no_event() -> None:
     server, records = FaultyPrometheus(), EventRecords()
     server.answer = text('{"status":"success","data":{"resultType":"matrix","result":[]}}')
     async with serving(server), working(server.url) as work:
-        work.request(records.job())
+        work.request(records.request())
         await until(lambda: server.requests == 1, "the query")
         server.answer = server.series
-        work.request(records.job("b"))
+        work.request(records.request("b"))
         await until(lambda: bool(records.events), "the load of the next")
         assert len(records.states) == 1
         assert "2 hours" in records.events[0][1]

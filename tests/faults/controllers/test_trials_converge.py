@@ -40,7 +40,7 @@ async def control(api: FakeKube) -> None:
         return await run.measure()
 
     controller = TrialController(
-        kube, watches, measure, machine=range(4), config=QUICK, settings=SETTINGS.trials
+        kube, watches, measure, machine_cores=range(4), config=QUICK, settings=SETTINGS.trials
     )
     await asyncio.gather(controller.run(), watches.run())
 

@@ -202,7 +202,7 @@ async def supervised(
     await process.stdout.readline()
     stand_in = StandIn(process)
     envoy = EnvoySupervision(stand_in, b"", DataDir(folder), problems.put_nowait)  # type: ignore[arg-type]
-    envoy._answered = clock.monotonic()
+    envoy._last_answer = clock.monotonic()
     keeper = asyncio.create_task(envoy.run())
     try:
         assert await problems.get() == "Envoy does not answer"
@@ -264,7 +264,7 @@ async def test_envoy_that_ends_after_each_start_is_reported_and_started_ever_lat
     problems: asyncio.Queue[str] = asyncio.Queue()
     ending = Ending()
     envoy = EnvoySupervision(ending, b"", DataDir(tmp_path), problems.put_nowait)  # type: ignore[arg-type]
-    envoy._answered = answered
+    envoy._last_answer = answered
     keeper = asyncio.create_task(envoy.run())
     async with asyncio.timeout(20):
         while len(ending.starts) < 6:
@@ -302,7 +302,7 @@ async def test_envoy_that_cannot_be_started_is_tried_again_without_a_longer_paus
     problems: asyncio.Queue[str] = asyncio.Queue()
     refused = Refused()
     envoy = EnvoySupervision(refused, b"", DataDir(tmp_path), problems.put_nowait)  # type: ignore[arg-type]
-    envoy._answered = clock.monotonic() if has_answered else None
+    envoy._last_answer = clock.monotonic() if has_answered else None
     keeper = asyncio.create_task(envoy.run())
     async with asyncio.timeout(20):
         while len(refused.starts) < 20:

@@ -122,14 +122,14 @@ def test_slow_thread_still_gets_every_chunk(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing, "_CHUNK", PAGE)
-    original = packing._Packer._fill
+    original = packing._Packer._next_buffer
 
-    def lagging(self: packing._Packer, *args) -> memoryview:
+    def lagging(self: packing._Packer) -> packing._Buffer:
         for _ in range(packing._WRITERS if slow == "_write_pool" else 1):
             getattr(self, slow).submit(time.sleep, 0.001)
-        return original(self, *args)
+        return original(self)
 
-    monkeypatch.setattr(packing._Packer, "_fill", lagging)
+    monkeypatch.setattr(packing._Packer, "_next_buffer", lagging)
     out = tmp_path / "out"
     out.mkdir()
     for i in range(3):

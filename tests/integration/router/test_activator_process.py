@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving import errors
 from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds, names
+from serving.router.activator.forwarding import Listener
 from serving.router.activator.process import Activator, connections
 from serving.router.plan.service import socket_name
 from serving.settings import RuntimeSettings, Settings
@@ -214,6 +218,27 @@ async def test_requests_to_a_deleted_service_are_answered_at_once(tmp_path: Path
         await until(lambda: not rig.socket().exists())
         rig.api.remove(kinds.AUTOSCALER, "default", "digits-a")
         await until(lambda: not rig.activator._demand._reported and not rig.activator._scaled_by)
+
+
+async def test_a_backend_is_opened_again_when_its_socket_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Listener.open
+    failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 2
+
+    async def open_later(listener: Listener) -> None:
+        if listener.backend.name.startswith("default/digits-b/") and failures:
+            raise failures.pop()
+        await opened(listener)
+
+    monkeypatch.setattr(Listener, "open", open_later)
+    async with activator_rig(tmp_path) as rig:
+        rig.route("bc")
+        await until(rig.socket("c").exists)
+        await until(rig.socket("b").exists)
+        request = rig.ask("b")
+        await until(lambda: rig.demand().get("inFlight") == 1)
+        request.cancel()
 
 
 async def test_held_requests_are_answered_when_the_activator_stops(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class Trials:
             return await run.measure()
 
         controller = TrialController(
-            kube, watches, measure, machine=range(self.cores), config=QUICK, settings=self.settings
+            kube, watches, measure, machine_cores=range(self.cores), config=QUICK, settings=self.settings
         )
         async with running(controller.run(), watches.run(), node(self.api)):  # type: ignore[arg-type]
             yield self.api

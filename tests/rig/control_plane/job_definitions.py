@@ -26,7 +26,7 @@ async def defined(kube: Kube, *rows: JobKind) -> AsyncIterator[None]:
 
     The test is skipped on a cluster that has one of them: its operator would act on the jobs.
     """
-    present = await discovery.served(kube, [row.of for row in rows])
+    present = await discovery.served(kube, [row.api_kind for row in rows])
     if having := [str(optional) for optional, kind in present.items() if kind is not None]:
         pytest.skip(f"the cluster has {', '.join(having)} already")
     try:
@@ -38,9 +38,9 @@ async def defined(kube: Kube, *rows: JobKind) -> AsyncIterator[None]:
     finally:
         for row in rows:
             await _release(kube, row)
-            await kube.delete(CRD, None, str(row.of))
+            await kube.delete(CRD, None, str(row.api_kind))
         for row in rows:
-            await eventually(lambda row=row: gone(kube, CRD, None, str(row.of)), SECONDS)
+            await eventually(lambda row=row: gone(kube, CRD, None, str(row.api_kind)), SECONDS)
 
 
 async def _is_served(kube: Kube, row: JobKind) -> bool:

@@ -29,7 +29,7 @@ def test_kind_of_the_user_is_known_beside_the_shipped_ones(tmp_path: Path) -> No
     known = job_kinds.known(written(tmp_path))
     own = known.find("example.com", "Training")
     assert own is not None
-    assert own.of.at("v1").path("team") == "/apis/example.com/v1/namespaces/team/trainings"
+    assert own.api_kind.at("v1").path("team") == "/apis/example.com/v1/namespaces/team/trainings"
     assert len(list(known)) == len(list(job_kinds.shipped())) + 1
 
 

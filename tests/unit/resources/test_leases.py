@@ -105,3 +105,16 @@ def test_the_time_of_a_lease_decides_when_no_renewal_was_seen(age: float, *, liv
 def test_a_lease_that_was_never_renewed_is_not_valid() -> None:
     unused = {"metadata": {"name": "slipway-gateway-a"}, "spec": {}}
     assert leases.Renewals().live([unused], NOW, 0.0) == frozenset()
+
+
+@pytest.mark.parametrize("renewed", ["soon", "2026-01-01T00:00:00", "2026-01-01", 5])
+def test_a_lease_is_expired_and_hides_no_other_when_its_time_is_not_rfc_3339(renewed: Any) -> None:
+    broken = {"metadata": {"name": "slipway-gateway-b"}, "spec": {"renewTime": renewed}}
+    assert leases.Renewals().live([broken, lease()], NOW, 0.0) == LIVE
+
+
+def test_a_lease_has_the_default_duration_when_its_own_is_null() -> None:
+    for age, live in ((leases.DEFAULT_SECONDS - 1, LIVE), (leases.DEFAULT_SECONDS + 1, frozenset())):
+        unbounded = lease(age=age)
+        unbounded["spec"]["leaseDurationSeconds"] = None
+        assert leases.Renewals().live([unbounded], NOW, 0.0) == live

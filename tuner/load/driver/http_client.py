@@ -27,10 +27,11 @@ _poll = monkey.get_original("select", "poll")
 
 
 def _readable(sockets: Sequence[Any], *_: object) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the sockets that are readable now, in the form of `select.select`.
+    """Return the sockets, of which the connection pool passes one, if one is readable now; else none.
 
-    The connection pool calls it before each request to detect a closed connection. gevent's own would first
-    yield to all other greenlets, which delays requests, and fails for descriptors above 1023.
+    It replaces `select.select` in the connection pool, which calls it before each request to detect a closed
+    connection. gevent's `select` would first yield to all other greenlets, which delays requests, and fails
+    for descriptors above 1023.
     """
     poll = _poll()
     for socket in sockets:
@@ -60,12 +61,16 @@ class RecordingClient:
         self._timeout = timeout
 
     def send(self, request: LoadRequest, intended: float | None = None) -> None:
-        """Send a request now, wait for its complete response, and record it."""
+        """Send a request now, wait for its complete response, and record it.
+
+        `intended` is its scheduled time in seconds on the monotonic clock, from which latency and timeout
+        count; None is now.
+        """
         begun = time.monotonic()
         intended = begun if intended is None else intended
         key = self._log.begins(intended, stream=request.stream)
         tokens = TokenStream(lambda: self._log.speaks(key)) if request.stream else None
-        error = "stopped"
+        error = "stopped"  # remains if locust kills this greenlet
         try:
             with gevent.Timeout(max(0.001, intended + self._timeout - begun), TimeoutError):
                 error = self._response_error(request, tokens)

@@ -1,15 +1,19 @@
-"""The log of all requests of this process, sent to the parent in batches to keep recording cheap."""
+"""The log of all requests of this process, sent to the parent in batches to keep recording cheap.
+
+Moments are seconds on the monotonic clock. `intended` is the scheduled time of a request.
+"""
 
 import itertools
 import struct
 
 from tuner.load import wire
 
-_TEXTS = 64
-"""Most different errors, so that a server with varying errors does not fill the memory."""
-_TEXT = 200
-"""Characters of an error to keep."""
+_MOST_ERROR_TEXTS = 64
+"""Greatest number of distinct error texts, so that a server with varying errors does not fill the memory."""
+_ERROR_CHARACTERS = 200
+"""Characters of an error text to keep."""
 _OTHER = "other errors"
+"""The text of all errors after the first _MOST_ERROR_TEXTS ones."""
 
 
 class LatencyLog:
@@ -20,6 +24,7 @@ class LatencyLog:
         self._records = bytearray()
         self._other_frames = bytearray()
         self._errors: dict[str, int] = {}
+        """The number of each error text, from 1."""
         self._keys = itertools.count()
         self.unanswered: dict[int, float] = {}
         """Intended times of the unanswered requests."""
@@ -49,7 +54,17 @@ class LatencyLog:
         ttft: float = -1.0,
         gaps: list[float] | None = None,
     ) -> None:
-        """Record the end of a request; `error` is empty if it was answered."""
+        """Record the end of a request.
+
+        Args:
+            key: of `begins`.
+            done: moment of the end.
+            behind: seconds after `intended` until the request was sent.
+            error: empty if the request was answered.
+            tokens: number of tokens of a stream.
+            ttft: seconds after `intended` until the first token; negative without a token.
+            gaps: seconds between the tokens of a stream.
+        """
         intended = self.unanswered.pop(key)
         self.silent.pop(key, None)
         self.record(intended, done, error, behind=behind, ttft=ttft, tokens=tokens)
@@ -67,13 +82,14 @@ class LatencyLog:
         ttft: float = -1.0,
         tokens: int = 0,
     ) -> None:
-        """Record a request whose beginning was not recorded."""
+        """Record the end of a request without a `begins`; the arguments are those of `ends`."""
         number = self._number(error) if error else 0
         self._records += wire.RECORD.pack(intended, done, behind, ttft, tokens, number)
 
     def _number(self, error: str) -> int:
-        error = error[:_TEXT]
-        if error not in self._errors and len(self._errors) >= _TEXTS:
+        """Return the number of an error text; a new text is sent to the parent before its number."""
+        error = error[:_ERROR_CHARACTERS]
+        if error not in self._errors and len(self._errors) >= _MOST_ERROR_TEXTS:
             error = _OTHER
         if error not in self._errors:
             self._errors[error] = len(self._errors) + 1

@@ -16,7 +16,9 @@ from tuner.load import wire
 from tuner.load.driver import user_locustfile, users
 
 _FLUSH_SECONDS = 0.05
+"""Time between two batches of records."""
 _POLL_SECONDS = 0.005
+"""Time between two checks of a condition that a command waits for."""
 
 
 def serve(descriptor: int) -> None:
@@ -75,9 +77,9 @@ class Session:
         gc.freeze()  # a collection over all of locust would delay every request
 
     def obey(self, command: dict[str, Any]) -> None:
-        """Carry out one command and reply."""
+        """Carry out one command of `tuner.load.wire`, and reply."""
         if "level" in command:
-            self._level(command["level"], command["patience"])
+            self._set_level(command["level"], command["patience"])
         self.reply(
             lambda: {
                 "done": command["number"],
@@ -86,30 +88,36 @@ class Session:
             }
         )
 
-    def _level(self, level: float, patience: float) -> None:
-        """Set a level, a lower one without the requests of the higher one, which end by their timeout."""
+    def _set_level(self, level: float, patience: float) -> None:
+        """Set this process's level: users, or requests per second.
+
+        A lower rate begins after the last request of the higher one has ended, by its timeout at the latest.
+        New users have `patience` seconds for their first responses.
+        """
         if self._load.mode == "closed":
-            self._users(int(level), patience)
+            self._set_users(int(level), patience)
             return
         if level < self._load.rate:
-            self._rate(0.0)
-            _until(lambda: not self._log.unanswered, self._load.timeout)
-        self._rate(level)
-        self._users(1, patience)
+            self._set_rate(0.0)
+            _wait_until(lambda: not self._log.unanswered, self._load.timeout)
+        self._set_rate(level)
+        self._set_users(1, patience)  # the one user that sends all requests
 
-    def _rate(self, rate: float) -> None:
+    def _set_rate(self, rate: float) -> None:
         self._load.rate = rate
         self._load.timer.wake()
 
-    def _users(self, count: int, patience: float) -> None:
+    def _set_users(self, count: int, patience: float) -> None:
         before = self._runner.user_count
-        if count != before:
-            self._runner.start(count, max(1, count, before))
-            _until(
-                lambda: self._runner.user_count == count, self._load.timeout if count < before else patience
-            )
-            # Of hundreds of users that connect at once, some wait a second for their first response only.
-            _until(lambda: not self._load.new, patience)
+        if count == before:
+            return
+        all_at_once = max(1, count, before)  # users per second
+        self._runner.start(count, all_at_once)
+        # A user that stops ends its request first.
+        longest = self._load.timeout if count < before else patience
+        _wait_until(lambda: self._runner.user_count == count, longest)
+        # Of hundreds of users that connect at once, some wait a second for their first response only.
+        _wait_until(lambda: not self._load.new_users, patience)
 
     def reply(self, content: Callable[[], dict[str, Any]]) -> None:
         """Send the records so far with `content` of the same moment, so that no request is in both."""
@@ -131,7 +139,8 @@ class Session:
         self._runner.quit()
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition holds, for at most some seconds."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         gevent.sleep(_POLL_SECONDS)

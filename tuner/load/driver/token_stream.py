@@ -15,17 +15,18 @@ class TokenStream:
         """Begin before the first line."""
         self._on_first_token = on_first_token
         self.moments: list[float] = []
-        """Arrival of each chunk with text."""
-        self.counted = 0
+        """Arrival of each chunk with text, in seconds on the monotonic clock."""
+        self.usage_tokens = 0
         """Completion tokens by the server's `usage`; 0 without it."""
         self.finished = False
         """Whether `[DONE]` was received."""
         self.error = ""
+        """Empty unless the stream is broken or reports an error."""
 
     @property
     def count(self) -> int:
         """Tokens of the response: the server's count, or the chunks with text."""
-        return self.counted or len(self.moments)
+        return self.usage_tokens or len(self.moments)
 
     def read(self, line: bytes, now: float) -> None:
         """Read one line; lines without data are ignored."""
@@ -44,20 +45,21 @@ class TokenStream:
             self.error = "the stream had an error"
             return
         choices = chunk.get("choices")
-        if isinstance(choices, list) and any(_text(choice) for choice in choices):
+        if isinstance(choices, list) and any(_has_text(choice) for choice in choices):
             self.moments.append(now)
             if len(self.moments) == 1:
                 self._on_first_token()
         usage = chunk.get("usage")
         if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-            self.counted = usage["completion_tokens"]
+            self.usage_tokens = usage["completion_tokens"]
 
     def gaps(self) -> list[float]:
         """Seconds between chunks with text."""
         return [after - before for before, after in zip(self.moments, self.moments[1:], strict=False)]
 
 
-def _text(choice: Any) -> bool:
+def _has_text(choice: Any) -> bool:
+    """Return whether a choice of a chat (`delta`), or of a completion, has text."""
     if not isinstance(choice, dict):
         return False
     delta = choice.get("delta")

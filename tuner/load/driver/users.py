@@ -25,26 +25,29 @@ class ProcessLoad:
     requests: list[LoadRequest]
     seed: int
     number: int
-    """Number of this process."""
+    """Number of this locust process, from 0."""
     processes: int
+    """Number of locust processes."""
     timeout: float
+    """Seconds after which a request counts as failed."""
     most_unanswered: int
+    """Greatest number of unanswered requests of this process in an open loop; others are not sent."""
     log: LatencyLog = field(default_factory=LatencyLog)
     rate: float = 0.0
-    """Share of an open loop's rate, in requests per second; 0 sends nothing."""
+    """This process's share of an open loop's rate, in requests per second; 0 sends nothing."""
     timer: Timer = field(default_factory=Timer)
     """Woken when the rate changes."""
-    new: set[object] = field(default_factory=set)
+    new_users: set[object] = field(default_factory=set)
     """Users of a closed loop that wait for their first response."""
 
     def turns(self) -> Iterator[LoadRequest]:
-        """Yield this process's requests for ever."""
+        """Yield this process's requests for ever: the processes take all requests in turn."""
         count = len(self.requests)
         for turn in itertools.count(self.number, self.processes):
             yield self.requests[turn % count]
 
     def gaps(self) -> Iterator[float]:
-        """Yield the gaps of an open loop of rate 1."""
+        """Yield the gaps between this process's requests in an open loop, with a mean of 1."""
         if all(request.at is not None for request in self.requests):
             return arrivals.recorded(self.requests, self.number, self.processes)
         return arrivals.poisson(self.seed, self.number)
@@ -56,17 +59,17 @@ def closed(load: ProcessLoad) -> type[locust.User]:
 
     class ClosedLoopUser(locust.User):  # type: ignore[misc]
         def on_start(self) -> None:
-            load.new.add(self)
+            load.new_users.add(self)
             self.client = RecordingClient(load.url, load.log, timeout=load.timeout, connections=1)
 
         @locust.task  # type: ignore[untyped-decorator]
         def send_requests(self) -> None:
             while self._state == LOCUST_STATE_RUNNING:
                 self.client.send(next(requests))
-                load.new.discard(self)
+                load.new_users.discard(self)
 
         def on_stop(self) -> None:
-            load.new.discard(self)
+            load.new_users.discard(self)
 
     return ClosedLoopUser
 

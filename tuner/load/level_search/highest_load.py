@@ -41,16 +41,17 @@ from tuner.load.level_search.verdicts import (
 )
 from tuner.settings import LoadSettings
 
-_SLOW = ("latency", 99)
-"""The latency after which nearly all answers follow a new rate."""
-_FEW = 5
-"""Answers below which a short window is extended in any case."""
+_SETTLING_LATENCY = ("latency", 99)
+"""Metric and percentile of the latency after which nearly all answers are to requests of the new rate."""
+_FEW_REQUESTS = 5
+"""Ended requests, failed ones included, below which a short window is extended in any case."""
 _NEAR = 2.0
 """Ratio of two loads up to which they are near each other."""
-_BESIDE = {"closed": (1.4, 0.7, 1.8, 0.55), "open": (0.8, 1.2, 0.65)}
-"""Factors of the result's load for the windows near it: closer for rates, whose queue grows abruptly. The
-windows stay near if the result moves a little."""
-_FLAT = 2
+_NEIGHBOUR_FACTORS = {"closed": (1.4, 0.7, 1.8, 0.55), "open": (0.8, 1.2, 0.65)}
+"""By mode, factors from the result's load to the loads of the windows near it, in the order of measurement.
+Those of rates, whose queue grows abruptly, are closer to 1. All are within `_NEAR` even if the result moves a
+little."""
+_FLAT_LEVELS = 2
 """Levels in turn without more throughput that end the growth; a single one may be noise."""
 
 
@@ -60,7 +61,10 @@ def begin(
     settings: LoadSettings,
     stop_below_throughput: str | float | None = None,
 ) -> State:
-    """Return the state before the first window."""
+    """Return the state before the first window.
+
+    `stop_below_throughput` is in requests per second; None or 0 never stops the search early.
+    """
     return State(load, settings, tuple(constraints), float(stop_below_throughput or 0))
 
 
@@ -89,19 +93,18 @@ def next_step(state: State) -> MeasureLevel | Finished:
     if state.load.levels:
         return _listed_level(state)
     if not state.windows:
-        return _new_window(
-            state, 1.0 if state.load.mode == "closed" else min(state.settings.first_rate, state.cap)
-        )
+        is_closed = state.load.mode == "closed"
+        return _new_window(state, 1.0 if is_closed else min(state.settings.first_rate, state.cap))
     verdicts = level_verdicts(state)
     return _early_end(state, verdicts) or _longer_window(state, verdicts) or _search_step(state, verdicts)
 
 
 def _early_end(state: State, verdicts: Sequence[LevelVerdict]) -> Finished | None:
     """Return the end if no further window can change the outcome."""
-    has_answers = verdicts[0].window.requests >= _FEW or verdicts[0].full_length
+    has_answers = verdicts[0].window.requests >= _FEW_REQUESTS or verdicts[0].full_length
     if verdicts[0].window.meets == "No" and has_answers and not _may_be_answered(state):
         return ended(state, verdicts[0].window, "BreaksConstraint")
-    if _fills_up(state):
+    if _is_first_rate_unsettled(state):
         return None
     if state.stop_below and ceiling(state, verdicts, state.cap) < state.stop_below:
         return ended(state, results.result(state), "CannotBeatBest")
@@ -109,7 +112,8 @@ def _early_end(state: State, verdicts: Sequence[LevelVerdict]) -> Finished | Non
 
 
 def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | Finished:
-    if _fills_up(state):
+    """Return the next window of growth or bisection, later those near the result and its own, or the end."""
+    if _is_first_rate_unsettled(state):
         return _new_window(state, state.windows[0].level, full_length=True)
     model = results.model_of(state, verdicts)
     if model is None:  # no load is known to work
@@ -131,10 +135,11 @@ def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel
     )
 
 
-def _fills_up(state: State) -> bool:
+def _is_first_rate_unsettled(state: State) -> bool:
     """Return whether the first rate's window began before an answer was due, so that its queue only grew.
 
-    Its answers show how long a new window has to settle.
+    The answers of this window show how long a new window has to settle. `Window.kept_up` is None in a closed
+    loop, and in windows that earlier releases stored.
     """
     return state.load.mode == "open" and len(state.windows) == 1 and state.windows[0].kept_up is False
 
@@ -163,7 +168,7 @@ def _listed_level(state: State) -> MeasureLevel | Finished:
     levels = [state.drivable(float(level)) for level in state.load.levels]
     if state.windows and _may_be_answered(state):
         return _extension(state, state.settings.request_timeout - state.planned[-1])
-    # The first rate gets a second window if its first one had not settled (`_fills_up`).
+    # The first rate gets a second window if its first one had not settled (`_is_first_rate_unsettled`).
     is_repeated = state.load.mode == "open" and bool(state.windows) and state.windows[0].kept_up is False
     count = len(state.windows) - is_repeated
     if count < len(levels):
@@ -177,7 +182,10 @@ def _listed_level(state: State) -> MeasureLevel | Finished:
 
 
 def _rest_of_window(state: State, verdict: LevelVerdict) -> MeasureLevel | None:
-    """Return the window that makes the level's window a whole one; None if it is whole."""
+    """Return the measurement that gives the level a window of full length; None if its window has that.
+
+    Only the last window can be extended, so that an earlier level is measured anew.
+    """
     remaining = state.load.window_seconds - state.planned[verdict.index]
     if remaining <= 0:
         return None
@@ -194,7 +202,11 @@ def _new_window(state: State, level: float, *, full_length: bool = False) -> Mea
 
 
 def _warmup(state: State, level: float) -> float:
-    """Return the seconds before a window; at a new rate, answers follow the old one while they take."""
+    """Return the seconds before a window.
+
+    At a new rate of an open loop, the first answers are to requests of the old rate, for about the p99 of the
+    nearest measured rate that is not higher.
+    """
     if not state.windows:
         return float(state.load.warmup_seconds)
     settled = state.load.warmup_seconds * state.settings.settle_share
@@ -202,21 +214,22 @@ def _warmup(state: State, level: float) -> float:
     if state.load.mode == "closed" or not lower:
         return settled
     nearest = max(reversed(lower), key=lambda window: window.level)
-    slow = next((at.value for at in nearest.latencies if (at.metric, at.percentile) == _SLOW), 0.0)
-    return max(settled, min(slow, state.settings.request_timeout))
+    p99 = next((at.value for at in nearest.latencies if (at.metric, at.percentile) == _SETTLING_LATENCY), 0.0)
+    return max(settled, min(p99, state.settings.request_timeout))
 
 
 def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | None:
     """Extend a short window if it may break a constraint, or has too few answers."""
     last = next(verdict for verdict in verdicts if verdict.index == len(state.windows) - 1)
     planned, full = state.planned[-1], float(state.load.window_seconds)
+    short = state.settings.probe_share * full
     may_break = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
     if _may_be_answered(state):
         seconds = min(max(full, state.settings.request_timeout), 2 * planned)
-    elif last.window.requests < _FEW:
+    elif last.window.requests < _FEW_REQUESTS:
         seconds = min(full, 2 * planned)
     elif may_break:
-        seconds = min(full, 2 * state.settings.probe_share * full)
+        seconds = min(full, 2 * short)
     else:
         return None
     return _extension(state, seconds - planned) if seconds > planned else None
@@ -227,7 +240,10 @@ def _extension(state: State, seconds: float) -> MeasureLevel:
 
 
 def _next_level(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> float | None:
-    """Return the next level; None if it would break the limits, give no more, or exceed the allowed one."""
+    """Return the next level.
+
+    None if it would break the limits, give no more throughput, or exceed the highest allowed level.
+    """
     cap, top, failing = state.cap, highest_working(verdicts), lowest_failing(verdicts)
     if failing is not None:
         return _bisection(state, model, top.level, failing.level)
@@ -242,69 +258,79 @@ def _growth_is_over(state: State, verdicts: Sequence[LevelVerdict], model: LoadM
     """Return whether more users would break the limits or give no more throughput."""
     settings = state.settings
     top = highest_working(verdicts).level
+    # The least number of users that a window can tell apart from the highest working one.
     more = max(top + 1, float(math.floor(settings.resolution * top)))
-    if model.limited and model.highest(more, 0.0) < more:
+    if model.limited and model.highest(more, deviations=0.0) < more:
         return True
+    if len(verdicts) <= _FLAT_LEVELS:
+        return False
     rates = [verdict.rate for verdict in verdicts]
-    return len(verdicts) > _FLAT and max(rates[-_FLAT:]) <= settings.knee * max(rates[:-_FLAT])
+    earlier, latest = rates[:-_FLAT_LEVELS], rates[-_FLAT_LEVELS:]
+    return max(latest) <= settings.knee * max(earlier)
 
 
 def _higher_level(
     state: State, verdicts: Sequence[LevelVerdict], model: LoadModel, top: LevelVerdict
 ) -> float:
     """Return a higher level; of users, as many as are expected to meet the limits."""
-    twice = state.settings.growth * top.level
+    grown = state.settings.growth * top.level
     if state.load.mode == "closed":
         if not model.limited:
-            return twice
-        most = model.highest(min(state.cap, state.settings.leap * top.level), 0.0)
-        return max(most, twice) if len(verdicts) == 1 else max(most, top.level + 1)
+            return grown
+        leap = min(state.cap, state.settings.leap * top.level)
+        expected = model.highest(leap, deviations=0.0)
+        # A single level shows nothing of the growth of latency: the expected load may be too low.
+        return max(expected, grown) if len(verdicts) == 1 else max(expected, top.level + 1)
     if len(verdicts) == 1:
-        alone = next((at.value for at in top.window.latencies if at.percentile == 50), 0.0)
-        return max(twice, 0.5 / alone if alone > 0 else 0.0)
-    return twice
+        median = next((at.value for at in top.window.latencies if at.percentile == 50), 0.0)
+        # A target that serves one request at a time is busy half of the time at 0.5 / median.
+        return max(grown, 0.5 / median if median > 0 else 0.0)
+    return grown
 
 
 def _bisection(state: State, model: LoadModel, works: float, fails: float) -> float | None:
     """Return a level between a working and a failing one.
 
-    None if they are close, or it would break the limits.
+    None if the two are close, or if the model expects each level above the working one to break the limits.
     """
     closed = state.load.mode == "closed"
     if fails / works <= state.settings.resolution or (closed and fails - works <= 1):
         return None
-    most = model.highest(fails - 1 if closed else fails, state.settings.safety)
-    if most <= works:
+    expected = model.highest(fails - 1 if closed else fails, state.settings.safety)
+    if expected <= works:
         return None
-    least = max(most, state.settings.resolution * works)
-    if closed:
-        return min(float(round(math.sqrt(works * fails))), max(works + 1, float(math.floor(least))))
-    return min((works + fails) / 2, least)
+    # A smaller step than `resolution` would measure the same load again.
+    highest = max(expected, state.settings.resolution * works)
+    if not closed:
+        return min((works + fails) / 2, highest)
+    geometric_mean = float(round(math.sqrt(works * fails)))
+    return min(geometric_mean, max(works + 1, float(math.floor(highest))))
 
 
 def _neighbour_window(
     state: State, verdicts: Sequence[LevelVerdict], model: LoadModel, level: float
 ) -> MeasureLevel | None:
     """Return a window of a new load near the result's; None if enough windows are near."""
-    settings, end = state.settings, lowest_failing(verdicts)
+    settings, failing = state.settings, lowest_failing(verdicts)
     near = [
         window for window in state.windows if max(window.level, level) <= _NEAR * min(window.level, level)
     ]
     if not model.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
         return None
-    above = state.cap if end is None else end.level
-    for share in _BESIDE[state.load.mode]:
-        neighbour = state.drivable(level * share)
+    upper = state.cap if failing is None else failing.level
+    for factor in _NEIGHBOUR_FACTORS[state.load.mode]:
+        neighbour = state.drivable(level * factor)
         is_new = not any(_is_same_load(state, window.level, neighbour) for window in state.windows)
-        if is_new and verdicts[0].level <= neighbour <= above and (end is None or neighbour < above):
+        is_below = neighbour <= upper if failing is None else neighbour < upper
+        if is_new and verdicts[0].level <= neighbour and is_below:
             return _new_window(state, neighbour)
     return None
 
 
 def _full_window(state: State, verdicts: Sequence[LevelVerdict], level: float) -> MeasureLevel | None:
-    """Give the result's load a whole window, a longer one if unsteady.
+    """Return a window of full length at the result's load, or a longer one if that window was unsteady.
 
-    None if the same load had one, or enough loads had.
+    None if this load had its full window, or if `whole_windows` loads had one.
     """
     same = [verdict for verdict in verdicts if verdict.works and _is_same_load(state, verdict.level, level)]
     last = next((verdict for verdict in same if verdict.index == len(state.windows) - 1), None)
@@ -321,5 +347,7 @@ def _full_window(state: State, verdicts: Sequence[LevelVerdict], level: float) -
 
 
 def _is_same_load(state: State, first: float, second: float) -> bool:
-    least = 1.0 if state.load.mode == "closed" else 0.0
-    return abs(first - second) <= max(least, (state.settings.resolution - 1) * min(first, second))
+    """Return whether a window cannot tell two loads apart: within `resolution`, or one user."""
+    smallest_step = 1.0 if state.load.mode == "closed" else 0.0
+    tolerance = (state.settings.resolution - 1) * min(first, second)
+    return abs(first - second) <= max(smallest_step, tolerance)

@@ -45,12 +45,16 @@ class Curves:
     """Load over throughput: seconds between answers to a user; in an open loop, requests per answer."""
 
     def knee(self, loads: Floats, limited: Sequence[Constraint]) -> float:
-        """Return the load above which latency grows faster than throughput; the last one if there is none."""
-        rates = np.diff(self.rate(loads)[0])
-        growths = [
+        """Return the load above which a limited latency grows faster than throughput.
+
+        It is one of the ascending `loads`, the last one if no latency does. Both growths are logarithms of
+        the ratio between neighbouring loads.
+        """
+        rate_growth = np.diff(self.rate(loads)[0])
+        latency_growths = [
             np.diff(self.excess(limit, loads, 0.0)) for limit in limited if _key(limit) in self.latencies
         ]
-        beyond = np.flatnonzero(np.any([growth >= rates for growth in growths], axis=0))
+        beyond = np.flatnonzero(np.any([growth >= rate_growth for growth in latency_growths], axis=0))
         return float(loads[beyond[0]] if len(beyond) else loads[-1])
 
     def rate(self, loads: Floats) -> tuple[Floats, Floats]:
@@ -66,9 +70,10 @@ class Curves:
         )
 
     def excess(self, limit: Constraint, loads: Floats, deviations: float) -> Floats:
-        """Return log(latency / limit) at each load, the latency being so many deviations above its mean.
+        """Return log(latency / limit) at each of (n,) loads: above 0 the latency breaks the limit.
 
-        The deviation is that of another whole window. A latency without a curve exceeds every limit.
+        The latency is its mean plus so many standard deviations of another whole window. A latency without a
+        curve exceeds every limit.
         """
         key = _key(limit)
         if key not in self.latencies:
@@ -97,7 +102,10 @@ class LoadModel:
         return [constraint for constraint in self.state.constraints if constraint.metric != "errorRate"]
 
     def curves(self, near: float | None, *, every: bool = False) -> Curves:
-        """Return the curves of constrained latencies, or of `every` latency, fitted near a given load."""
+        """Return the curves of constrained latencies, or of `every` latency.
+
+        Windows far from the load `near` have less weight; None gives all windows the same.
+        """
         limited = {_key(limit) for limit in self.limited}
         latencies = {key: self._latency(key, near) for key in self._measured if every or key in limited}
         return Curves(self.state, latencies, self._cycle(near))
@@ -147,14 +155,15 @@ class LoadModel:
     def highest(self, roof: float, deviations: float) -> float:
         """Return the highest load up to `roof` that meets every limit by `deviations` standard deviations.
 
-        This allowance never lowers the load below the knee, where less load costs more throughput than it
-        gains latency. If no load meets the limits, the lowest measured one is returned.
+        The deviations are those of another whole window. This allowance never lowers the load below the knee,
+        where less load costs more throughput than it gains latency. If no load meets the limits, the lowest
+        measured one is returned.
         """
         loads = self._candidates(roof)
         if not self.limited:
             return float(loads[-1])
         near: float | None = None
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS):  # each round weights the windows around the last round's result
             highest = _highest(self.curves(near), self.limited, loads, deviations)
             if highest == near:
                 break
@@ -162,7 +171,10 @@ class LoadModel:
         return highest
 
     def loads(self, step: float) -> list[float]:
-        """Return loads from the lowest to the highest measured one, with a ratio of about `step`."""
+        """Return loads from the lowest to the highest measured one, with a ratio of about `step`.
+
+        Of a load with `levels`, these are all measured levels.
+        """
         loads: list[float] = []
         for load in self._candidates(max(window.level for window in self.windows)):
             if not loads or self.state.load.levels or load >= step * loads[-1]:
@@ -179,13 +191,18 @@ class LoadModel:
         return np.unique(np.floor(grid + _ROUNDING)) if self.state.load.mode == "closed" else grid
 
     def fewest(self, level: float, share: float) -> float:
-        """Return the fewest users with this share of the throughput at `level`."""
+        """Return the fewest users with at least this share of the throughput at `level`."""
         loads = self._candidates(level)
-        rates, _ = self.curves(level).rate(loads)
-        return float(loads[np.flatnonzero(rates >= rates[-1] + math.log(share))[0]])
+        log_rates, _ = self.curves(level).rate(loads)
+        enough = np.flatnonzero(log_rates >= log_rates[-1] + math.log(share))
+        return float(loads[enough[0]])
 
     def needs(self, level: float) -> tuple[float, ...]:
-        """Return the least bound of each constraint that this load, or a higher one, would meet."""
+        """Return the least bound of each constraint that this load, or a higher one, would meet.
+
+        A bound is in seconds, or a share of failed requests. The allowance is that of `highest`: none up to
+        the knee, `safety` standard deviations above it.
+        """
         curves, at = self.curves(level), np.array([level])
         loads = self._candidates(max(window.level for window in self.windows))
         bounds = []
@@ -193,9 +210,10 @@ class LoadModel:
             if constraint.metric == "errorRate":
                 bounds.append(self._failures(level).value)
                 continue
-            below = level <= curves.knee(loads, [constraint])
-            over = float(curves.excess(constraint, at, 0.0 if below else self.state.settings.safety)[0])
-            bounds.append(bound_of(constraint) * math.exp(over))
+            is_below_knee = level <= curves.knee(loads, [constraint])
+            allowance = 0.0 if is_below_knee else self.state.settings.safety
+            excess = float(curves.excess(constraint, at, allowance)[0])
+            bounds.append(bound_of(constraint) * math.exp(excess))
         return tuple(bounds)
 
     def at(self, level: float, *, every: bool = True) -> Window:
@@ -228,7 +246,7 @@ class LoadModel:
 
     @cached_property
     def _tokens_per_answer(self) -> float:
-        """Mean over all windows: the length of an answer does not depend on the load."""
+        """Mean number of tokens over all windows: the length of an answer does not depend on the load."""
         tokens = sum(window.tokens_per_second * window.seconds for window in self.windows)
         answers = sum(window.throughput.value * window.seconds for window in self.windows)
         return tokens / max(answers, TINY)
@@ -247,16 +265,21 @@ class LoadModel:
         )
 
     def _rate(self, curves: Curves, level: float) -> Estimate:
-        """Estimate the throughput at a load, including the uncertainty of the highest feasible load."""
+        """Estimate the throughput at a load, including the uncertainty of the highest feasible load.
+
+        If the latency may be d higher (in logarithms) than its curve, the feasible load is lower, and the
+        throughput with it: by d times the throughput's slope over the latency's.
+        """
         step = np.array([level, level * _STEP])
-        rates, deviations = curves.rate(step)
+        log_rates, deviations = curves.rate(step)
         variance = float(deviations[0]) ** 2
         if limit := self._tightest(curves, level):
-            mean, deviation = curves.latencies[limit].at(step)
-            slope, gain = float(mean[1] - mean[0]), float(rates[1] - rates[0])
-            # Below the knee the limit does not determine the load.
-            variance += (float(deviation[0]) * gain / slope) ** 2 if slope > gain else 0.0
-        return _around(float(rates[0]), math.sqrt(variance))
+            log_latencies, latency_deviations = curves.latencies[limit].at(step)
+            latency_gain = float(log_latencies[1] - log_latencies[0])
+            rate_gain = float(log_rates[1] - log_rates[0])
+            if latency_gain > rate_gain:  # below the knee the limit does not determine the load
+                variance += (float(latency_deviations[0]) * rate_gain / latency_gain) ** 2
+        return _around(float(log_rates[0]), math.sqrt(variance))
 
     def _tightest(self, curves: Curves, level: float) -> LatencyKey | None:
         """Return the latency nearest to its limit, or furthest beyond it."""
@@ -269,7 +292,10 @@ class LoadModel:
         return max(excesses)[1] if excesses else None
 
     def _latencies(self, curves: Curves, level: float) -> list[LatencyAt]:
-        """Return all percentiles, made monotonic, as their curves were fitted independently."""
+        """Return the latencies of all curves; a higher percentile is never below a lower one.
+
+        The percentiles' curves were fitted independently, and may cross.
+        """
         latencies: list[LatencyAt] = []
         for metric, percent in sorted(curves.latencies):
             mean, deviation = (
@@ -293,12 +319,19 @@ class LoadModel:
 
 
 def _highest(curves: Curves, limited: Sequence[Constraint], loads: Floats, deviations: float) -> float:
-    within = [
-        np.flatnonzero(np.max([curves.excess(limit, loads, allowance) for limit in limited], axis=0) <= 0)
-        for allowance in (0.0, deviations)
-    ]
-    met, safe = (float(loads[rows[-1]] if len(rows) else loads[0]) for rows in within)
-    return max(safe, min(met, curves.knee(loads, limited))) if deviations else met
+    """Return `LoadModel.highest` of the ascending candidate `loads`, by these curves."""
+    met = _highest_within(curves, limited, loads, 0.0)
+    if not deviations:
+        return met
+    safe = _highest_within(curves, limited, loads, deviations)
+    return max(safe, min(met, curves.knee(loads, limited)))
+
+
+def _highest_within(curves: Curves, limited: Sequence[Constraint], loads: Floats, deviations: float) -> float:
+    """Return the highest of the loads that exceed no limit; the lowest load if each exceeds one."""
+    worst = np.max([curves.excess(limit, loads, deviations) for limit in limited], axis=0)
+    rows = np.flatnonzero(worst <= 0)
+    return float(loads[rows[-1]] if len(rows) else loads[0])
 
 
 def _points(windows: Sequence[Window], key: LatencyKey) -> Points | None:
@@ -327,6 +360,7 @@ def _key(limit: Constraint) -> LatencyKey:
 
 
 def _around(log: float, deviation: float) -> Estimate:
+    """Return the value of a logarithm and its 95 % interval, by the logarithm's standard deviation."""
     half = intervals.Z95 * deviation
     return Estimate(value=math.exp(log), low=math.exp(log - half), high=math.exp(log + half))
 

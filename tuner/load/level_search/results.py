@@ -17,7 +17,7 @@ from tuner.load.level_search.verdicts import LevelVerdict, highest_working, leve
 from tuner.settings import LoadSettings
 
 _FINE = 1.1
-"""Ratio between neighbouring loads of a curve, finer than a trial resolves."""
+"""Ratio between neighbouring loads of `load_points`, finer than a trial resolves."""
 
 
 def state_of(
@@ -55,10 +55,10 @@ def curve(state: State) -> list[Window]:
 
 
 def load_points(state: State, *, every: bool) -> list[LoadPoint]:
-    """Return loads from the lowest to the highest measured one, with their values and needed bounds.
+    """Return loads, ascending, with their values and the bounds that they need.
 
-    A failing load has the values of its own window. `every` includes latencies without a constraint, each of
-    which costs a curve.
+    They cover the range from the lowest to the highest working load, then each failing one, which has the
+    values of its own window. `every` includes latencies without a constraint, each of which costs a curve.
     """
     verdicts = level_verdicts(state)
     model = model_of(state, verdicts)
@@ -95,7 +95,10 @@ def model_of(state: State, verdicts: Sequence[LevelVerdict]) -> LoadModel | None
 
 
 def expected(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> Window:
-    """Return the values of the highest load within the limits, or of the fewest users as good."""
+    """Return the values of the highest load within the limits.
+
+    Of users, the values are of the fewest that give the share `enough` of this load's throughput.
+    """
     level = model.highest(highest_working(verdicts).level, state.settings.safety)
     if state.load.mode == "closed":
         level = model.fewest(level, state.settings.enough)

@@ -19,7 +19,7 @@ class MeasureLevel:
     seconds: float
     """Length of the window."""
     extends: bool
-    """Whether it extends the last window: the samples are joined, and their summary replaces its one."""
+    """Whether it extends the last window: a summary of both windows' samples replaces the last summary."""
 
 
 @dataclass(frozen=True)

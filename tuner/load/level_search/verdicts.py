@@ -20,7 +20,7 @@ class LevelVerdict:
     """Index of the window."""
     window: Window
     ratio: float
-    """Worst ratio of a measured value to its bound."""
+    """Greatest ratio of a constraint's measured value to its bound: above 1 a constraint is broken."""
     full_length: bool
     """Whether the window was planned for `windowSeconds`."""
     kept_up: bool
@@ -28,7 +28,10 @@ class LevelVerdict:
     closed: bool
     """Whether the loop is closed."""
     fails: bool
-    """Whether failures exceed the limit of an error rate, or reach a constrained percentile."""
+    """Whether failures exceed the limit of an error rate, or reach a constrained percentile.
+
+    Of a short window only if its `meets` is No.
+    """
 
     @property
     def works(self) -> bool:
@@ -40,7 +43,7 @@ class LevelVerdict:
 
     @property
     def breaks_surely(self) -> bool:
-        """Whether the interval excludes that the constraints are met."""
+        """Whether the 95 % interval of a constraint's value is beyond its bound, or the queue grew."""
         return self.window.meets == "No" or not self.kept_up
 
     @property
@@ -56,8 +59,8 @@ class LevelVerdict:
 
 def level_verdicts(state: State) -> list[LevelVerdict]:
     """Return the verdict on each level, ascending."""
-    last = {window.level: index for index, window in enumerate(state.windows)}
-    return [_verdict(state, last[level]) for level in sorted(last)]
+    last_index = {window.level: index for index, window in enumerate(state.windows)}
+    return [_verdict(state, last_index[level]) for level in sorted(last_index)]
 
 
 def _verdict(state: State, index: int) -> LevelVerdict:
@@ -69,17 +72,28 @@ def _verdict(state: State, index: int) -> LevelVerdict:
         _fails(window, constraint) for constraint in state.constraints
     )
     return LevelVerdict(
-        index, window, worst_ratio(window, state.constraints), full_length, kept_up, closed, fails
+        index=index,
+        window=window,
+        ratio=worst_ratio(window, state.constraints),
+        full_length=full_length,
+        kept_up=kept_up,
+        closed=closed,
+        fails=fails,
     )
 
 
 def _answers_rate(window: Window) -> bool:
     """Return whether a window of an earlier release, which lacks `kept_up`, answered as many as its rate."""
-    arrived = window.level - CHANCE_DEVIATIONS * math.sqrt(window.level / max(window.seconds, 1e-9))
-    return window.throughput.high >= ANSWERED_SHARE * arrived
+    deviation = math.sqrt(window.level / max(window.seconds, 1e-9))  # of a Poisson count, per second
+    least_arrived = window.level - CHANCE_DEVIATIONS * deviation
+    return window.throughput.high >= ANSWERED_SHARE * least_arrived
 
 
 def _fails(window: Window, constraint: Constraint) -> bool:
+    """Return whether failed requests alone break a constraint.
+
+    A latency without a value is one that failed requests reach; without a failure, nothing was measured.
+    """
     measured = measured_value(window, constraint.metric, constraint.percentile)
     if constraint.metric == "errorRate":
         return measured is not None and measured.value > bound_of(constraint)
@@ -100,7 +114,10 @@ def highest_working(verdicts: Sequence[LevelVerdict]) -> LevelVerdict:
 
 
 def ceiling(state: State, verdicts: Sequence[LevelVerdict], cap: float) -> float:
-    """Return an upper limit of the throughput of loads that meet the constraints; see highest_load.py."""
+    """Return an upper limit of the throughput (requests/s) of loads that meet the constraints.
+
+    highest_load.py has the assumption, at CannotBeatBest. `cap` is the highest allowed level.
+    """
     broken = min((verdict.level for verdict in verdicts if verdict.breaks_surely), default=None)
     if state.load.mode == "open":
         return cap if broken is None else broken

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs, wide
-from serving.pages.svg import Scale, Tick, marks
+from serving.pages.svg import Scale, Tick, labelled_ticks
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.plots import roles
@@ -37,7 +37,7 @@ def steps(report: Report) -> Plot | None:
     y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
     last = max(2, *(row.number for row in report.trials))
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
-    parts = [svg.frame(_trial_ticks(x, last), marks(y, shown.write), "trial", shown.label)]
+    parts = [svg.frame(_trial_ticks(x, last), labelled_ticks(y, shown.write), "trial", shown.label)]
     parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in best_so_far]), "front"))
     kinds: set[str] = set()  # the roles in the plot
     for row, estimate in points:
@@ -96,7 +96,7 @@ def expected_regret(report: Report) -> Plot | None:
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
     y = Scale.around([regret for _, regret in regrets] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True)
     title = "Expected regret, by the trials of this experiment alone"
-    parts = [svg.frame(_trial_ticks(x, last), marks(y, figures.percent), "trial", "expected regret")]
+    parts = [svg.frame(_trial_ticks(x, last), labelled_ticks(y, figures.percent), "trial", "expected regret")]
     parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in regrets], "course rec"))
     parts += [
         svg.dot(x.at(trial), y.at(regret), "mark rec", f"after trial {trial}: {figures.percent(regret)}", 3.5)

@@ -4,7 +4,7 @@ from markupsafe import Markup
 
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, wide
-from serving.pages.svg import Scale, marks
+from serving.pages.svg import Scale, labelled_ticks
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import notation
 from tuner.report.plots import roles
@@ -30,7 +30,14 @@ def load(report: Report) -> Plot | None:
     x = Scale.around([rate for rate, _ in points], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     name = f"p{first.percentile} {notation.METRICS[first.metric]}"
-    parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
+    parts = [
+        svg.frame(
+            labelled_ticks(x, figures.number),
+            labelled_ticks(y, figures.duration),
+            "requests per second",
+            name,
+        )
+    ]
     parts += [roles.bound_line(y, bound) for bound in bounds]
 
     def tip(css: str, window: Window, latency: LatencyAt) -> str:

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs, wide
-from serving.pages.svg import Scale, marks
+from serving.pages.svg import Scale, labelled_ticks
 from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Front, Report
@@ -26,7 +26,11 @@ def front(report: Report, data: Front) -> Plot:
     ys = [point.y.value for point in data.points]
     x = Scale.around([point.x for point in data.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
-    parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
+    parts = [
+        svg.frame(
+            labelled_ticks(x, figures.number), labelled_ticks(y, write), "cost per hour of a replica", name
+        )
+    ]
     parts += _bound_lines(report, data, y)
     best = sorted((p for p in data.points if p.front), key=lambda p: p.x)
     parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in best]), "front"))

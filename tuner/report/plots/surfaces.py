@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, wide
-from serving.pages.svg import Scale, Tick, marks
+from serving.pages.svg import Scale, Tick, labelled_ticks
 from tuner.report.schema import Axis, Curve, Report, Surface
 from tuner.report.surfaces import BAND
 from tuner.report.text import measure
@@ -195,7 +195,9 @@ def curve(report: Report, data: Curve) -> Plot:
     def points(name: str) -> list[tuple[float, float]]:
         return [(place, y.at(value)) for place, value in zip(places, series[name], strict=True)]
 
-    parts = [svg.frame(_ticks(axis, data.ranks, places), marks(y, shown.write), axis.name, shown.label)]
+    parts = [
+        svg.frame(_ticks(axis, data.ranks, places), labelled_ticks(y, shown.write), axis.name, shown.label)
+    ]
     parts.append(svg.area([*points("low"), *reversed(points("high"))], "band"))
     parts += [svg.line(points("mean"), "course average"), svg.line(points("slice"), "course rec")]
     for n, (rank, place) in enumerate(zip(data.ranks, places, strict=True)):

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table
-from serving.pages.svg import Scale, marks
+from serving.pages.svg import Scale, labelled_ticks
 from tuner import notation
 from tuner.report.schema import BoundChange, PriceChange, Report, Segment
 from tuner.report.text import phrases
@@ -65,7 +65,7 @@ def _strip(
         svg.element("line", {"class": "today", "x1": at, "x2": at, "y1": _TOP - 8, "y2": _TOP + _BAR + 8}),
         svg.text(at + (-4 if anchor == "end" else 4), _TOP - 8, f"today {write(today)}", f"tick {anchor}"),
     ]
-    for tick in marks(x, write):
+    for tick in labelled_ticks(x, write):
         parts.append(
             svg.text(min(max(tick.at, 24), svg.WIDTH - 24), _TOP + _BAR + 22, tick.text, "tick middle")
         )

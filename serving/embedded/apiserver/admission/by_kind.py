@@ -35,7 +35,10 @@ _CHECKS: dict[Kind, Callable[[Object, Object | None], Iterator[Cause]]] = {
 
 
 def ignored_parts(kind: Kind) -> frozenset[str]:
-    """Return the parts that neither the defaults nor the rules of this kind read."""
+    """Return the top-level members whose changes cannot affect the defaults and rules of this kind.
+
+    A write that changes only these members skips the defaults and rules.
+    """
     return frozenset({"metadata"}) if kind == kinds.DEPLOYMENT else frozenset()
 
 

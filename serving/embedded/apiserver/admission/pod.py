@@ -18,11 +18,12 @@ from serving.resources.formats import quantity
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 MOST_GRACE_SECONDS = 2**31 - 1
-"""68 years. Kubernetes has no bound but that of an int64, from which no date follows."""
+"""68 years, so that the end of the grace period is a date; Kubernetes allows any int64."""
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_HANDLERS = ("exec", "httpGet", "tcpSocket")
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
+"""Printable ASCII characters except `=`."""
 _FILE_MODE = 0o644
 """Default mode of files from Secrets and ConfigMaps."""
 
@@ -50,10 +51,10 @@ def spec_defaults(spec: Object) -> None:
 
 
 def _container_defaults(container: Object) -> None:
-    image = container.get("image", "")
-    tag = image.rsplit("/", 1)[-1]
-    latest = "@" not in tag and (":" not in tag or tag.endswith(":latest"))
-    container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+    # Only a colon behind the last slash begins a tag: one before it begins the registry's port.
+    last_part = container.get("image", "").rsplit("/", 1)[-1]
+    is_latest = "@" not in last_part and (":" not in last_part or last_part.endswith(":latest"))
+    container.setdefault("imagePullPolicy", "Always" if is_latest else "IfNotPresent")
     container.setdefault("resources", {})
     for field, default in termination_fields.DEFAULTS.items():
         container.setdefault(field, default)
@@ -118,29 +119,30 @@ def _changes(new: Object, old: Object) -> Iterator[Cause]:
         "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
         "previously negative)"
     )
-    if _fixed(new, old) != _fixed(old, old):
+    if _immutable_part(new, old) != _immutable_part(old, old):
         yield status_errors.forbidden("spec", rule)
 
 
-def _fixed(spec: Object, old: Object) -> Object:
-    fixed: Object = {
+def _immutable_part(spec: Object, old: Object) -> Object:
+    """Return the part of `spec` that an update must not change; `old` is the spec before the update."""
+    immutable: Object = {
         key: schemas.clone(value)
         for key, value in spec.items()
         if key not in ("activeDeadlineSeconds", "tolerations")
         and not (key == "nodeName" and "nodeName" not in old)
     }
-    for container in (*fixed.get("containers", ()), *fixed.get("initContainers", ())):
+    for container in (*immutable.get("containers", ()), *immutable.get("initContainers", ())):
         container.pop("image", None)
-    return fixed
+    return immutable
 
 
-def template_check(owner: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+def template_check(owner: Object, path: str, restart_policies: tuple[str, ...]) -> Iterator[Cause]:
     """Yield the broken rules of the Pod template of an object.
 
     Args:
         owner: the object, with `spec.template`.
         path: of the template.
-        restart: the restart policies that the owner allows.
+        restart_policies: those that the owner allows.
     """
     template = owner["spec"]["template"]
     yield from object_meta.labels(
@@ -149,15 +151,18 @@ def template_check(owner: Object, path: str, restart: tuple[str, ...]) -> Iterat
     if "spec" not in template:
         yield status_errors.required(f"{path}.spec.containers")
         return
-    yield from _pod_check(template, _namespace(owner), f"{path}.spec", restart)
+    yield from _pod_check(template, _namespace(owner), f"{path}.spec", restart_policies)
 
 
 def _namespace(obj: Object) -> str:
     return str(obj["metadata"].get("namespace", ""))
 
 
-def _pod_check(template: Object, namespace: str, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
-    causes = list(_spec_check(template["spec"], path, restart))
+def _pod_check(
+    template: Object, namespace: str, path: str, restart_policies: tuple[str, ...]
+) -> Iterator[Cause]:
+    """Yield the broken rules of Kubernetes, then the unsupported fields that broke none of these rules."""
+    causes = list(_spec_check(template["spec"], path, restart_policies))
     fields = {cause.field for cause in causes}
     yield from causes
     yield from (
@@ -165,9 +170,9 @@ def _pod_check(template: Object, namespace: str, path: str, restart: tuple[str, 
     )
 
 
-def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
-    if spec["restartPolicy"] not in restart:
-        yield status_errors.unsupported(f"{path}.restartPolicy", spec["restartPolicy"], restart)
+def _spec_check(spec: Object, path: str, restart_policies: tuple[str, ...]) -> Iterator[Cause]:
+    if spec["restartPolicy"] not in restart_policies:
+        yield status_errors.unsupported(f"{path}.restartPolicy", spec["restartPolicy"], restart_policies)
     grace = spec["terminationGracePeriodSeconds"]
     if not 0 <= grace <= MOST_GRACE_SECONDS:
         rule = (
@@ -227,7 +232,8 @@ def _container(container: Object, path: str, volumes: set[str]) -> Iterator[Caus
     yield from _resources(container["resources"], f"{path}.resources")
     for name in _PROBES:
         if name in container:
-            yield from _probe(container[name], f"{path}.{name}", once=name != "readinessProbe")
+            needs_one_success = name != "readinessProbe"
+            yield from _probe(container[name], f"{path}.{name}", needs_one_success=needs_one_success)
 
 
 def _variable(variable: Object, path: str) -> Iterator[Cause]:
@@ -254,8 +260,9 @@ def _resources(resources: Object, path: str) -> Iterator[Cause]:
             yield status_errors.invalid(f"{path}.requests", value, rule)
 
 
-def _probe(probe: Object, path: str, *, once: bool) -> Iterator[Cause]:
-    handlers = [name for name in (*_HANDLERS, "grpc") if name in probe]
+def _probe(probe: Object, path: str, *, needs_one_success: bool) -> Iterator[Cause]:
+    """Yield the broken rules of a probe, whose successThreshold must be 1 if it `needs_one_success`."""
+    handlers = [name for name in _HANDLERS if name in probe]
     if not handlers:
         yield status_errors.required(path, "must specify a handler type")
     for extra in handlers[1:]:
@@ -274,7 +281,7 @@ def _probe(probe: Object, path: str, *, once: bool) -> Iterator[Cause]:
     ):
         if probe.get(name, 0) < 0:
             yield status_errors.invalid(f"{path}.{name}", probe[name], "must be greater than or equal to 0")
-    if once and probe["successThreshold"] != 1:
+    if needs_one_success and probe["successThreshold"] != 1:
         yield status_errors.invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
 
 

@@ -32,15 +32,17 @@ _SYSTEM_METADATA = frozenset(
 
 
 class Owner(NamedTuple):
-    """Whose fields an entry of managedFields has."""
+    """The owner of the fields in an entry of managedFields; each owner has one entry."""
 
     operation: str
+    """`APPLY` or `UPDATE`."""
     manager: str
     subresource: str = ""
     api_version: str = ""
 
 
 Managers = Mapping[Owner, Tree]
+"""The fields that each owner has."""
 
 
 class Applied(NamedTuple):
@@ -121,18 +123,19 @@ def applied(
     last = managers.pop(owner, EMPTY)
     desired = owned_fields(config, schema)
     result: dict[str, Any] = merging.merge(live, config, schema)
-    if unnamed := field_trees.without(last, desired):
+    if dropped := field_trees.without(last, desired):
         owned = desired
         for fields in managers.values():
             owned = field_trees.union(owned, fields)
-        left = merging.remove(result, _released(unnamed, owned), schema) or {}
-        result = merging.merge(left, config, schema)
+        remaining = merging.remove(result, _fields_to_remove(dropped, owned), schema) or {}
+        # The removal takes emptied maps and lists with it; the configuration may have these, as empty ones.
+        result = merging.merge(remaining, config, schema)
+    # Only owners of fields in the same top-level members can lose fields, or be in conflict.
+    members = desired.keys() | last.keys()
     contenders = {
-        other: fields
-        for other, fields in managers.items()
-        if not (fields.keys().isdisjoint(desired) and fields.keys().isdisjoint(last))
+        other: fields for other, fields in managers.items() if not fields.keys().isdisjoint(members)
     }
-    if contenders:  # otherwise nobody else has fields where the owner had or has some
+    if contenders:
         difference = _difference(live, result, schema)
         changed = field_trees.intersection(field_trees.union(difference.added, difference.modified), desired)
         conflicts = {other: field_trees.intersection(fields, changed) for other, fields in contenders.items()}
@@ -145,7 +148,7 @@ def applied(
 
 
 def well_formed(entries: Sequence[Entry]) -> list[Entry]:
-    """Return what a client sent as managedFields, without fields that are no trees."""
+    """Return the managedFields that a client sent, without the values in the entries that are no trees."""
     return [
         _entry(_owner_of(entry), field_trees.well_formed(entry.get("fieldsV1") or {}), entry.get("time", ""))
         for entry in entries
@@ -154,24 +157,27 @@ def well_formed(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _lose(fields: Tree, removed: Tree, changed: Tree) -> Tree:
+    """Return the fields that an owner keeps after a write by another owner."""
     return field_trees.without(field_trees.without(fields, removed), changed)
 
 
-def _released(unnamed: Tree, owned: Tree) -> Tree:
-    """Return the fields to remove.
+def _fields_to_remove(dropped: Tree, owned: Tree) -> Tree:
+    """Return the dropped fields that no owner has, with their parents in which no owner has a field.
 
-    Of each field without an owner: the topmost parent, below the top level, that has no owned field in it.
+    A parent is removed with its defaults, which have no owner. A top-level member is removed only if it is a
+    dropped field itself.
     """
-    released: Tree = {}
-    for key, fields in unnamed.items():
+    removed: Tree = {}
+    for key, fields in dropped.items():
         if key not in owned and field_trees.is_field(fields):
-            released[key] = LEAF
+            removed[key] = LEAF
         elif below := _topmost(fields, owned.get(key, EMPTY)):
-            released[key] = below
-    return released
+            removed[key] = below
+    return removed
 
 
 def _topmost(fields: Tree, owned: Tree) -> Tree:
+    """Return the topmost fields on the way to `fields` in which no owner has a field."""
     topmost: Tree = {}
     for key, below in field_trees.children(fields).items():
         if key not in owned:
@@ -185,15 +191,16 @@ def _read(entries: Sequence[Entry]) -> dict[Owner, Tree]:
     return {_owner_of(entry): entry.get("fieldsV1") or EMPTY for entry in entries if entry}
 
 
-def _write(managers: Managers, before: Sequence[Entry], now: str) -> list[Entry]:
-    """Return managedFields; an entry changes, and has a new time, only where its fields do."""
-    known = {_owner_of(entry): entry for entry in before if entry}
-    # An apply of nothing is kept where nobody owns anything: the next apply would look like the first.
-    nothing = not any(managers.values())
+def _write(managers: Managers, old_entries: Sequence[Entry], now: str) -> list[Entry]:
+    """Return managedFields; an entry keeps its time unless its fields have changed."""
+    known = {_owner_of(entry): entry for entry in old_entries if entry}
+    # An owner without fields gets no entry. If no owner has fields, the entry of an apply is kept
+    # nevertheless: without any entry the next apply would count as the first.
+    has_no_fields = not any(managers.values())
     entries = []
     for owner in sorted(managers):
         fields, entry = managers[owner], known.get(owner)
-        if not fields and not (nothing and owner.operation == APPLY):
+        if not fields and not (has_no_fields and owner.operation == APPLY):
             continue
         if entry is not None and entry.get("time") and entry.get("fieldsV1") == fields:
             entries.append(entry)

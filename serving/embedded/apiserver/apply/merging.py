@@ -8,7 +8,7 @@ from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
 
 _GONE: Final = object()
-"""Takes the place of a removed value, as a stored value may be null."""
+"""Stands for a removed value, as None stands for a stored null."""
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
@@ -30,7 +30,11 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
 
 
 def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
-    """The configuration's order holds among its items; the other items keep their neighbours."""
+    """Unite two list-maps or sets.
+
+    The items of the configuration keep its order. An item that only `live` has keeps its place behind all
+    items that precede it in `live`.
+    """
     new = {field_trees.element_of(item, schema): item for item in config}
     old = {field_trees.element_of(item, schema): item for item in live}
     order = list(old)
@@ -40,7 +44,7 @@ def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any
         for element in old:
             if element not in new:
                 order.append(element)
-            while element in pending:
+            while element in pending:  # place the configuration's items up to this one
                 order.append(pending.pop(0))
         order += pending
     below = schemas.items(schema)
@@ -53,9 +57,9 @@ def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any
 
 
 def remove(value: Any, fields: Tree, schema: Schema) -> Any:
-    """Return the value without these fields; maps and lists that this empties are removed too (as None).
+    """Return the value without these fields; None for a map or list of which nothing remains.
 
-    A null below is a value like any other.
+    Maps and lists in it of which nothing remains are removed too; stored nulls in it are kept.
     """
     if isinstance(value, dict):
         members = {
@@ -71,9 +75,10 @@ def remove(value: Any, fields: Tree, schema: Schema) -> Any:
 
 
 def _removed(item: Any, fields: Tree | None, schema: Schema) -> Any:
+    """Return a part of a value without these fields; `_GONE` if the part is removed as a whole."""
     if fields is None:
         return item
     if field_trees.is_field(fields):
         return _GONE
-    left = remove(item, fields, schema)
-    return _GONE if left is None and item is not None else left
+    remaining = remove(item, fields, schema)
+    return _GONE if remaining is None and item is not None else remaining

@@ -37,7 +37,7 @@ def answer(kind: Kind, body: Object) -> Object:
     """Return the review with its status.
 
     Raises:
-        errors.Invalid: names each field of a wrong type, or the attributes of an access review that lack.
+        errors.Invalid: a field has a wrong type, or an access review has not exactly one kind of attributes.
     """
     schema: Schema = {"type": "object", "properties": {"spec": _SPECS[kind]}}
     known: Object = pruning.prune(body, schema)
@@ -58,7 +58,11 @@ def answer(kind: Kind, body: Object) -> Object:
 
 
 def _access(asked: Object) -> Object:
-    """Return whether a request would be served; a path that is no resource always is, or is a 404."""
+    """Return whether a request is allowed: whether its resource, subresource and verb are served.
+
+    `asked` are the resource attributes; they are empty for a path that is no resource, which is allowed even
+    if its response would be a 404.
+    """
     group, plural, verb = (asked.get(name, "") for name in ("group", "resource", "verb"))
     subresource = asked.get("subresource", "")
     if not asked or "*" in (group, plural):
@@ -66,17 +70,17 @@ def _access(asked: Object) -> Object:
     kind = next((k for k in api_groups.SERVED if (k.group, k.plural) == (group, plural)), None)
     if kind is None:
         name = f"{plural}.{group}" if group else plural
-        return _no(not_offered.RESOURCES.get((group, plural)) or f"the server has no resource {name}")
+        return _denied(not_offered.RESOURCES.get((group, plural)) or f"the server has no resource {name}")
     if subresource and subresource not in (*api_groups.subresources(kind), "*"):
         text = not_offered.SUBRESOURCES.get((group, plural, subresource))
-        return _no(text or f"{plural} have no subresource {subresource}")
+        return _denied(text or f"{plural} have no subresource {subresource}")
     if verb not in (*_verbs(kind, subresource), "*"):
         instead = f": {empty_kinds.INSTEAD[kind]}" if kind in empty_kinds.INSTEAD else ""
-        return _no(f"the verb {verb} is not offered for {plural}{instead}")
+        return _denied(f"the verb {verb} is not offered for {plural}{instead}")
     return {"allowed": True, "reason": "the holder of the token may do everything"}
 
 
-def _no(reason: str) -> Object:
+def _denied(reason: str) -> Object:
     return {"allowed": False, "reason": reason}
 
 

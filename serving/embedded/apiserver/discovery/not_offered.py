@@ -13,6 +13,7 @@ _REACH = (
     "an Inference is reached at its URL (kubectl get inferences), another container at the address of its Pod "
     "(kubectl get pods -o wide), from this machine"
 )
+_ONE_USER = "there is one user, the holder of the token, who may do all"
 
 SUBRESOURCES: Mapping[tuple[str, str, str], str] = {
     ("", "pods", "exec"): (
@@ -34,7 +35,7 @@ SUBRESOURCES: Mapping[tuple[str, str, str], str] = {
         "number for a fixed count"
     ),
 }
-"""By group, plural and subresource."""
+"""(Group, plural, subresource) → message."""
 
 RESOURCES: Mapping[tuple[str, str], str] = {
     ("autoscaling", "horizontalpodautoscalers"): (
@@ -45,29 +46,27 @@ RESOURCES: Mapping[tuple[str, str], str] = {
     ("apiextensions.k8s.io", "customresourcedefinitions"): (
         "customresourcedefinitions are not offered: the kinds are fixed (kubectl api-resources)"
     ),
+    ("", "serviceaccounts"): f"serviceaccounts are not offered: {_ONE_USER}",
     **{
-        (
-            group,
-            plural,
-        ): f"{plural} are not offered: there is one user, the holder of the token, who may do all"
-        for group, plurals in (
-            ("", ("serviceaccounts",)),
-            ("rbac.authorization.k8s.io", ("roles", "rolebindings", "clusterroles", "clusterrolebindings")),
-        )
-        for plural in plurals
+        ("rbac.authorization.k8s.io", plural): f"{plural} are not offered: {_ONE_USER}"
+        for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
     },
 }
-"""By group and plural, whatever the version."""
+"""(Group, plural) → message, for all versions."""
 
 ROLLOUT_HISTORY = (
     "rollout history and undo are not offered, as a Deployment has no ReplicaSets of earlier revisions: apply the "
     "earlier manifest or use kubectl set image, and for an Inference set the earlier modelVersion"
 )
-NODES_ARE_READ = "a Node is read only: it is this machine, which slipway up runs and slipway down stops"
+NODES_ARE_READ_ONLY = "a Node is read only: it is this machine, which slipway up runs and slipway down stops"
 
 
 def refusal(resource: ResourcePath) -> errors.ApiError:
-    """Return the error for a resource that is not served: with the words for it if there are, else a 404."""
+    """Return the error for a resource that is not served.
+
+    A subresource in SUBRESOURCES is refused with a 405 and its message, any other resource with a 404, which
+    has the message of RESOURCES if there is one.
+    """
     if resource.subresource is not None:
         text = SUBRESOURCES.get((resource.group, resource.plural, resource.subresource))
         if text is not None:
@@ -75,7 +74,7 @@ def refusal(resource: ResourcePath) -> errors.ApiError:
     return status_errors.no_resource(RESOURCES.get((resource.group, resource.plural), ""))
 
 
-def no_objects(kind: Kind) -> errors.ApiError:
-    """Return the 405 for a write of a kind of which there are no objects."""
+def empty_kind_refusal(kind: Kind) -> errors.ApiError:
+    """Return the 405 for a write or a watch of one of `empty_kinds.KINDS`, which only have empty lists."""
     name = status_errors.resource(kind)
     return status_errors.method_not_allowed(f"{name} are not offered: {empty_kinds.INSTEAD[kind]}")

@@ -15,15 +15,22 @@ from serving.objects import Object
 from serving.resources import catalog, kinds
 from serving.resources.kinds import Kind
 
-_PREFIX = "io.k8s.api."
+_BUILTIN_PREFIX = "io.k8s.api."
+"""Prefix of the schema names of built-in definitions, such as `io.k8s.api.PodSpec`."""
 _LIST_META = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("continue", "resourceVersion")},
 }
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC = "application/strategic-merge-patch+json"
+_WRITE_PARAMETERS = [
+    {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    for name in ("dryRun", "fieldManager", "fieldValidation")
+]
+_FORCE = {"name": "force", "in": "query", "schema": {"type": "boolean", "uniqueItems": True}}
 _DESCRIBED = (*kinds.ALL, *empty_kinds.KINDS)
-"""Without a document of its kind kubectl would validate a manifest by OpenAPI v2, which is not served."""
+"""Stored kinds, and empty ones too: a manifest of a kind without a schema here would be validated by kubectl
+with OpenAPI v2, which is not served."""
 
 
 def index() -> Object:
@@ -42,13 +49,16 @@ def group_versions() -> list[str]:
 
 @cache
 def document(group_version: str) -> Object | None:
-    """Return one document, or None for an unknown group version. Callers must not change it."""
+    """Return the document of a group version such as `apis/apps/v1`, or None for an unknown one.
+
+    Callers must not change the document, which is cached.
+    """
     served = [kind for kind in _DESCRIBED if kind.prefix == f"/{group_version}"]
     if not served:
         return None
     components: Object = {}
     for kind in served:
-        _add(kind, components)
+        _add_kind(kind, components)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Slipway", "version": kinds.VERSION},
@@ -58,13 +68,14 @@ def document(group_version: str) -> Object | None:
 
 
 def component(kind: Kind) -> str:
-    """Return the name of a kind's schema."""
+    """Return the name of a kind's schema below `#/components/schemas`."""
     if kind in kinds.OWN:
         return f"dev.slipway.{kind.version}.{kind.kind}"
-    return _PREFIX + str(schemas.builtin()["kinds"].get(kind.kind, kind.kind))
+    return _BUILTIN_PREFIX + str(schemas.builtin()["kinds"].get(kind.kind, kind.kind))
 
 
-def _add(kind: Kind, components: Object) -> None:
+def _add_kind(kind: Kind, components: Object) -> None:
+    """Add the schemas of a kind, of its list, and of all definitions that they refer to."""
     if kind in kinds.OWN:
         definition = catalog.schema(next(entry for entry in catalog.DEFINITIONS if entry.kind == kind))
         schema: Object = {
@@ -94,10 +105,12 @@ def _add(kind: Kind, components: Object) -> None:
 
 
 def _add_builtin(name: str, components: Object) -> None:
-    if _PREFIX + name in components:
+    """Add a built-in definition, and all definitions that it refers to."""
+    key = _BUILTIN_PREFIX + name
+    if key in components:
         return
-    components[_PREFIX + name] = {}
-    components[_PREFIX + name] = _published(schemas.builtin()["definitions"][name], components)
+    components[key] = {}  # so that a definition that refers to itself is added once
+    components[key] = _published(schemas.builtin()["definitions"][name], components)
 
 
 def _published(node: Any, components: Object) -> Any:
@@ -112,15 +125,17 @@ def _published(node: Any, components: Object) -> Any:
         return {**siblings, **_reference(node["$ref"])}
     published = {key: _published(value, components) for key, value in node.items()}
     if node.get("x-kubernetes-int-or-string") is True:
-        published["oneOf"] = [{"type": "integer"}, {"type": "string"}]
+        published["oneOf"] = [{"type": "integer"}, {"type": "string"}]  # OpenAPI has no such type
     return published
 
 
 def _reference(name: str) -> Object:
-    return {"allOf": [{"$ref": f"#/components/schemas/{_PREFIX}{name}"}]}
+    """Return a reference to a built-in definition; in OpenAPI v3.0 a bare `$ref` hides its siblings."""
+    return {"allOf": [{"$ref": f"#/components/schemas/{_BUILTIN_PREFIX}{name}"}]}
 
 
 def _paths(kind: Kind) -> Object:
+    """Return the path items of a kind: collections with and without a namespace, and one object."""
     namespace = "{namespace}" if kind.namespaced else None
     collection = {
         "get": _operation(kind, "list", f"{component(kind)}List"),
@@ -146,14 +161,15 @@ def _path_parameters(kind: Kind, *, named: bool) -> list[Object]:
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
-_WRITE_PARAMETERS = [
-    {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-    for name in ("dryRun", "fieldManager", "fieldValidation")
-]
-_FORCE = {"name": "force", "in": "query", "schema": {"type": "boolean", "uniqueItems": True}}
-
-
 def _operation(kind: Kind, action: str, response: str, *, body: tuple[str, ...] = ()) -> Object:
+    """Return an operation.
+
+    Args:
+        kind: the kind.
+        action: of `x-kubernetes-action`, such as `list`.
+        response: the name of the response's schema.
+        body: the media types of the request's body; empty for an operation without one.
+    """
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{response}"}}}
     operation: Object = {
         "operationId": f"{action}{kind.kind}{'' if kind.group else 'Core'}",

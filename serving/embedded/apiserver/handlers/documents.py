@@ -1,10 +1,10 @@
-"""Discovery, OpenAPI and version: documents that depend on the kinds alone and are built once."""
+"""Discovery, OpenAPI and version: documents that depend on the kinds alone and are serialized once."""
 
 import hashlib
 import platform
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.requests import Request
@@ -19,11 +19,18 @@ KUBERNETES = ("1", "32")
 """The Kubernetes version (major, minor) whose API is served; clients choose features by it."""
 
 
+class _Serialized(NamedTuple):
+    """A document in JSON, and its ETag."""
+
+    body: bytes
+    etag: str
+
+
 def answer(request: Request) -> Response:
-    """Answer a request for a document.
+    """Return the document of the request's path, or a 304 if the client has it.
 
     Raises:
-        errors.ApiError: 404 for an unknown document; 405, 406.
+        errors.ApiError: 404 for an unknown document, 405 for a write, 406 if the client does not accept JSON.
     """
     path = request.url.path.rstrip("/")
     if request.method not in ("GET", "HEAD"):
@@ -31,13 +38,11 @@ def answer(request: Request) -> Response:
     if path.startswith("/openapi/v3"):
         return _openapi(request, path.removeprefix("/openapi/v3").strip("/"))
     accepted = queries.accepted(request.headers.get("accept", ""))
-    aggregated = accepted.group == "apidiscovery.k8s.io" and path in ("/api", "/apis")
-    if aggregated:
-        body, tag = _aggregated(path == "/api", accepted.version)
+    is_aggregated = accepted.group == "apidiscovery.k8s.io" and path in ("/api", "/apis")
+    if is_aggregated:
         media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as=APIGroupDiscoveryList"
-        return _tagged(request, body, tag, media)
-    body, tag = _document(path)
-    return _tagged(request, body, tag, "application/json")
+        return _response(request, _aggregated(path == "/api", accepted.version), media)
+    return _response(request, _document(path))
 
 
 def _known(path: str) -> bool:
@@ -49,7 +54,7 @@ def _known(path: str) -> bool:
 
 
 @cache
-def _document(path: str) -> tuple[bytes, str]:
+def _document(path: str) -> _Serialized:
     parts = path.strip("/").split("/")
     document: dict[str, Any] | None
     if path == "":
@@ -82,35 +87,34 @@ def _document(path: str) -> tuple[bytes, str]:
         document = None
     if document is None:
         raise status_errors.no_resource()
-    return _encode(document)
+    return _serialized(document)
 
 
 @cache
-def _aggregated(core: bool, version: str) -> tuple[bytes, str]:  # noqa: FBT001 mirrors api_groups.aggregated
+def _aggregated(core: bool, version: str) -> _Serialized:  # noqa: FBT001 mirrors api_groups.aggregated
     document = dict(api_groups.aggregated(core))
     document["apiVersion"] = f"apidiscovery.k8s.io/{version}"
-    return _encode(document)
+    return _serialized(document)
 
 
 def _openapi(request: Request, path: str) -> Response:
     accept = request.headers.get("accept", "")
     if accept and not any(word in accept for word in ("json", "*/*")):
         raise errors.ApiError(406, "NotAcceptable", "only application/json is served")
-    body, tag = _openapi_document(path)
-    return _tagged(request, body, tag, "application/json")
+    return _response(request, _openapi_document(path))
 
 
 @cache
-def _openapi_document(path: str) -> tuple[bytes, str]:
+def _openapi_document(path: str) -> _Serialized:
     document = openapi.index() if path == "" else openapi.document(path)
     if document is None:
         raise status_errors.no_resource()
-    return _encode(document)
+    return _serialized(document)
 
 
 @cache
 def version() -> dict[str, str]:
-    """Return `/version`."""
+    """Return the document `/version`, with the members of Kubernetes' `version.Info`."""
     major, minor = KUBERNETES
     return {
         "major": major,
@@ -125,13 +129,13 @@ def version() -> dict[str, str]:
     }
 
 
-def _encode(document: dict[str, Any]) -> tuple[bytes, str]:
+def _serialized(document: dict[str, Any]) -> _Serialized:
     body = orjson.dumps(document)
-    return body, f'"{hashlib.sha256(body).hexdigest().upper()}"'
+    return _Serialized(body, f'"{hashlib.sha256(body).hexdigest().upper()}"')
 
 
-def _tagged(request: Request, body: bytes, tag: str, media: str) -> Response:
-    headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "no-cache, private"}
-    if request.headers.get("if-none-match") == tag:
+def _response(request: Request, document: _Serialized, media: str = "application/json") -> Response:
+    headers = {"ETag": document.etag, "Vary": "Accept", "Cache-Control": "no-cache, private"}
+    if request.headers.get("if-none-match") == document.etag:
         return Response(status_code=304, headers=headers)
-    return Response(body, headers={**headers, "Content-Type": media})
+    return Response(document.body, headers={**headers, "Content-Type": media})

@@ -22,17 +22,21 @@ from serving.resources import kinds
 from serving.settings import ApiSettings
 
 POLL_SECONDS = 1.0
-"""Between two looks of a watch at the node agent, which costs a request on loopback."""
+"""Between two polls of the node agent by a watch; each poll is a request on loopback."""
 
 
 class Nodes:
-    """Remembers since when the node has been ready, or not."""
+    """Answers requests for nodes, and keeps the time of the last change of the condition Ready."""
 
     def __init__(self, store: ObjectStore, hub: Hub, proxy: NodeProxy, settings: ApiSettings) -> None:
         self._store, self._hub, self._proxy, self._settings = store, hub, proxy, settings
         self._trouble: str | None = None
+        """Why the node agent did not answer when Ready last changed; empty if it answered, None before the
+        first request."""
         self._changed = ""
+        """RFC 3339, when Ready last changed."""
         self._version = 0
+        """resourceVersion of the Node since then."""
 
     async def answer(self, request: Request) -> Response:
         """Return the list of nodes, the node, or a watch of it.
@@ -42,7 +46,7 @@ class Nodes:
             errors.ApiError: 405 for a write, 400 for invalid parameters, 406.
         """
         if request.method not in ("GET", "HEAD"):
-            raise status_errors.method_not_allowed(not_offered.NODES_ARE_READ)
+            raise status_errors.method_not_allowed(not_offered.NODES_ARE_READ_ONLY)
         query, accepted = request.query_params, queries.accepted(request.headers.get("accept", ""))
         include, name = queries.included_object(query), request.path_params.get("name")
 
@@ -62,11 +66,17 @@ class Nodes:
         return _json(rendering.listing(kinds.NODE, page, version, accepted, now=clock.now(), include=include))
 
     async def _node(self) -> ObjectVersion:
+        """Ask the node agent whether it answers, and return the Node.
+
+        The Node's resourceVersion and the message of Ready change only when Ready changes.
+        """
         trouble = await self._proxy.trouble()
         if self._trouble is None or bool(trouble) != bool(self._trouble):
             self._trouble = trouble
             self._changed = clock.rfc3339(clock.now())
+            # Newer than each version that a client can have from a list.
             self._version = max(self._store.version, self._version) + 1
+        # The first start creates the namespace `default`.
         default = self._store.get(kinds.NAMESPACE, ObjectKey("", DEFAULT_NAMESPACE))
         return ObjectVersion(
             node_object.node(
@@ -90,12 +100,14 @@ class Nodes:
         matches = queries.matcher(kinds.NODE, query)
 
         async def events() -> AsyncIterator[bytes]:
-            seen, end = requested, clock.monotonic() + min(seconds, self._settings.watch_seconds)
+            sent_version = requested
+            end = clock.monotonic() + min(seconds, self._settings.watch_seconds)
             while not self._hub.stopping and clock.monotonic() < end:
                 entry = await self._node()
-                if entry.version > seen and (matches is None or matches(entry.object)):
-                    yield line("MODIFIED" if seen else "ADDED", render(entry))
-                    seen = entry.version
+                if entry.version > sent_version and (matches is None or matches(entry.object)):
+                    # A client with a resourceVersion has the node from its list.
+                    yield line("MODIFIED" if sent_version else "ADDED", render(entry))
+                    sent_version = entry.version
                 await asyncio.sleep(POLL_SECONDS)
 
         return events()

@@ -29,6 +29,7 @@ from serving.resources import kinds
 from serving.settings import ApiSettings
 
 DELETE_OPTIONS = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
+"""Members of metav1.DeleteOptions that may also be parameters of the query."""
 
 
 class ObjectHandlers:
@@ -130,10 +131,10 @@ class ObjectHandlers:
         return self._write_response(request, address, result, accepted)
 
     async def _delete(self, request: AsgiRequest, address: Address) -> ASGIApp:
-        queries.accepted(request.headers.get("accept", ""))
+        queries.accepted(request.headers.get("accept", ""))  # a 406 before anything is deleted
         options, deletion = await self._delete_options(request, address)
         result = await self._writer.delete(address.kind, _key(address), deletion, options)
-        if result.removed and address.kind != kinds.POD:
+        if result.removed and address.kind != kinds.POD:  # as kube-apiserver: of a Pod, the Pod itself
             meta = result.object["metadata"]
             return JsonResponse(
                 orjson.dumps(status_errors.success(address.kind, meta["name"], meta.get("uid", "")))
@@ -159,9 +160,9 @@ class ObjectHandlers:
         )
 
     async def _delete_options(self, request: AsgiRequest, address: Address) -> tuple[WriteOptions, Object]:
-        """Return the options of the write, and metav1.DeleteOptions from the body and the query."""
+        """Return the options of the write, and metav1.DeleteOptions: the body's, completed from the query."""
         query, options = request.query, _write_options(request, address)
-        raw = await self._body(request)
+        raw = await request.body(self._settings.max_body_bytes)
         deletion: Object = {}
         if raw.strip():
             deletion = bodies.require_object(await request.parsed(raw, "DeleteOptions"))
@@ -173,20 +174,19 @@ class ObjectHandlers:
         return replace(options, dry_run=options.dry_run or bool(deletion.get("dryRun"))), deletion
 
     def _log(self, request: AsgiRequest, address: Address, pod: Object) -> ASGIApp:
+        """Return the log of a container of this Pod; with `follow` the response ends with the run."""
         options = logs.LogOptions(request.query, clock.now())
         name = logs.container_name(pod, options)
         path, file = logs.open_log(self._data_dir, pod, name, options)
         uid, key = pod["metadata"]["uid"], _key(address)
-        run = path.stem
+        run = path.stem  # the file of the n-th run is n.log
 
         def is_over() -> bool:
+            """Whether nothing more is written to this run's log, or the server stops."""
+            if self._hub.stopping or options.previous:
+                return True
             entry = self._store.get(kinds.POD, key)
-            if (
-                entry is None
-                or entry.object["metadata"]["uid"] != uid
-                or self._hub.stopping
-                or options.previous
-            ):
+            if entry is None or entry.object["metadata"]["uid"] != uid:
                 return True
             try:
                 latest = logs.locate(self._data_dir, entry.object, name, previous=False)
@@ -211,13 +211,11 @@ class ObjectHandlers:
         return JsonResponse(body, 201 if result.created else 200, result.warnings)
 
     async def _object(self, request: AsgiRequest, address: Address) -> Object:
-        builtin = address.kind not in kinds.OWN and address.subresource != "scale"
-        binary = address.kind.kind if builtin else ""
-        body = bodies.require_object(await request.value(self._settings.max_body_bytes, binary))
+        """Return the object in the body; only one of a built-in kind may be in protobuf."""
+        is_builtin = address.kind not in kinds.OWN and address.subresource != "scale"
+        protobuf_kind = address.kind.kind if is_builtin else ""
+        body = bodies.require_object(await request.value(self._settings.max_body_bytes, protobuf_kind))
         return bodies.require_kind(body) if address.kind in kinds.OWN else body
-
-    async def _body(self, request: AsgiRequest) -> bytes:
-        return await request.body(self._settings.max_body_bytes)
 
 
 def _key(address: Address) -> ObjectKey:
@@ -225,14 +223,11 @@ def _key(address: Address) -> ObjectKey:
 
 
 def _write_options(request: AsgiRequest, address: Address, *, applies: bool = False) -> WriteOptions:
+    """Return the options in the query; `applies` is whether the write is a server-side apply."""
     query = request.query
     if applies and not query.get("fieldManager", ""):
-        cause = errors.Cause(
-            "fieldManager", "Required value: is required for apply patch", "FieldValueRequired"
-        )
-        message = (
-            "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
-        )
+        cause = status_errors.required("fieldManager", "is required for apply patch")
+        message = f"PatchOptions.meta.k8s.io is invalid: {cause.field}: {cause.message}"
         raise errors.Invalid(422, "Invalid", message, (cause,))
     force = queries.flag(query, "force")
     if force and not applies:

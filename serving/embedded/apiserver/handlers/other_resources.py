@@ -36,44 +36,47 @@ class OtherResources:
         resource = paths.split(request.scope["raw_path"].decode("latin-1"))
         if resource is None:
             return None
-        review = _review(resource)
-        if review is not None:
-            return await self._reviewed(request, review)
+        review_kind = _review_kind(resource)
+        if review_kind is not None:
+            return await self._review(request, review_kind)
         kind = empty_kinds.find(resource.group, resource.version, resource.plural)
         if kind is not None and resource.subresource is None:
-            return self._empty(request, kind, resource)
+            return self._empty_list(request, kind, resource)
         raise not_offered.refusal(resource)
 
-    async def _reviewed(self, request: Request, kind: Kind) -> Response:
+    async def _review(self, request: Request, kind: Kind) -> Response:
         if request.method != "POST":
             raise status_errors.method_not_allowed()
         asgi = AsgiRequest(request.scope, request.receive)
         body = bodies.require_object(await asgi.value(self._settings.max_body_bytes, kind.kind))
         return _json(orjson.dumps(access_reviews.answer(kind, body)), 201)
 
-    def _empty(self, request: Request, kind: Kind, resource: ResourcePath) -> Response:
+    def _empty_list(self, request: Request, kind: Kind, resource: ResourcePath) -> Response:
         query = request.query_params
         if request.method not in ("GET", "HEAD") or queries.watches(query):
-            raise not_offered.no_objects(kind)
+            raise not_offered.empty_kind_refusal(kind)
         command = request.headers.get(COMMAND_HEADER, "")
         if kind is empty_kinds.REPLICA_SET and command.startswith("kubectl rollout"):
+            # An empty list would read as a Deployment without a history.
             raise status_errors.method_not_allowed(not_offered.ROLLOUT_HISTORY)
         if resource.name is not None:
             raise status_errors.not_found(kind, resource.name)
         accepted = queries.accepted(request.headers.get("accept", ""))
         include = queries.included_object(query)
-        none = pages.ListPage([])
+        no_objects = pages.ListPage([])
         return _json(
-            rendering.listing(kind, none, self._store.version, accepted, now=clock.now(), include=include)
+            rendering.listing(
+                kind, no_objects, self._store.version, accepted, now=clock.now(), include=include
+            )
         )
 
 
-def _review(resource: ResourcePath) -> Kind | None:
+def _review_kind(resource: ResourcePath) -> Kind | None:
+    """Return the kind of review that a POST to this path creates, or None for another path."""
+    if resource.name is not None:
+        return None
     wanted = (resource.group, resource.version, resource.plural)
-    return next(
-        (k for k in api_groups.REVIEWS if (k.group, k.version, k.plural) == wanted and resource.name is None),
-        None,
-    )
+    return next((k for k in api_groups.REVIEWS if (k.group, k.version, k.plural) == wanted), None)
 
 
 def _json(body: bytes, code: int = 200) -> Response:

@@ -19,13 +19,13 @@ from serving.resources import kinds
 from serving.resources.formats import cadvisor
 
 MIN_WINDOW_SECONDS = 0.5
-"""Between the two samples: CPU time is counted in hundredths of a second."""
+"""Shortest time between the two samples: CPU time is counted in hundredths of a second."""
 MAX_WINDOW_SECONDS = 30.0
-"""Age of the oldest sample to compare with; metrics-server takes one every 15 s."""
+"""An older sample is not compared with a new one: usage is current. metrics-server takes one every 15 s."""
 
 
 class PodUsage:
-    """Keeps the last sample, so that polling clients do not wait."""
+    """Answers requests for PodMetrics, and keeps the last sample, so that polling clients do not wait."""
 
     def __init__(self, store: ObjectStore, nodes: NodeProxy) -> None:
         self._store, self._nodes = store, nodes
@@ -53,7 +53,7 @@ class PodUsage:
         return _json(orjson.dumps(item))
 
     async def _samples(self) -> tuple[Sample, Sample]:
-        """Return an earlier sample and a new one."""
+        """Return an earlier sample and a new one, MIN_WINDOW_SECONDS apart or more."""
         last = self._last
         if last is None or not 0 <= (clock.now() - last.at).total_seconds() <= MAX_WINDOW_SECONDS:
             last = await self._sample()

@@ -14,22 +14,25 @@ from serving.objects import Object
 from serving.resources.kinds import Kind
 
 Include = str
+"""The part of an object that each row of a Table has: `None`, `Metadata` or `Object`."""
+_METADATA_FORMS = ("PartialObjectMetadata", "PartialObjectMetadataList")
+"""Forms of metadata alone; each is accepted for an object and for a list."""
 
 
 def entry(kind: Kind, stored: ObjectVersion, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
-    """Serialize one stored object."""
+    """Serialize one stored object, in the form that the client accepts."""
     if accepted.form == "Object":
-        return stored.body
+        return stored.body  # serialized once for all readers
     return single(kind, stored.object, accepted, now=now, include=include)
 
 
 def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
-    """Serialize an object that may not be stored: that of a dry run or a subresource."""
+    """Serialize an object that may not be stored, such as the result of a dry run."""
     if accepted.form == "Table":
         version = obj["metadata"].get("resourceVersion", "")
         rows = _table(kind, [obj], accepted, now=now, include=include, version=version, token="")
         return orjson.dumps(rows)
-    if accepted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+    if accepted.form in _METADATA_FORMS:
         return orjson.dumps(_partial(obj, accepted.version))
     return orjson.dumps(obj)
 
@@ -37,7 +40,7 @@ def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, includ
 def listing(
     kind: Kind, page: ListPage, version: int, accepted: Accepted, *, now: datetime, include: Include
 ) -> bytes:
-    """Serialize one page of a list as of `version`."""
+    """Serialize one page of a list as of the resourceVersion `version`."""
     meta: dict[str, Any] = {"resourceVersion": str(version)}
     if page.token:
         meta["continue"] = page.token
@@ -50,19 +53,24 @@ def listing(
         )
         table["metadata"] = {**table.get("metadata", {}), **meta}
         return orjson.dumps(table)
-    if accepted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+    if accepted.form in _METADATA_FORMS:
         head = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{accepted.version}"}
         items = [_partial(obj, accepted.version) for obj in objects]
         return orjson.dumps({**head, "metadata": meta, "items": items})
-    return _joined(kind, meta, page.entries)
+    return _list_of_objects(kind, meta, page.entries)
 
 
-def _joined(kind: Kind, meta: dict[str, Any], entries: Sequence[ObjectVersion]) -> bytes:
-    head = orjson.dumps({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta})
-    return b'%b,"items":[%b]}' % (head[:-1], b",".join(stored.body for stored in entries))
+def _list_of_objects(kind: Kind, meta: dict[str, Any], entries: Sequence[ObjectVersion]) -> bytes:
+    """Serialize a list by joining the bytes of its objects, none of which is serialized again."""
+    without_items = orjson.dumps(
+        {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta}
+    )
+    items = b",".join(stored.body for stored in entries)
+    return b'%b,"items":[%b]}' % (without_items.removesuffix(b"}"), items)
 
 
 def _partial(obj: Object, version: str) -> Object:
+    """Return the object's metadata alone; `version` is that of the API group meta.k8s.io."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{version}",

@@ -34,6 +34,7 @@ class RequestLabels(NamedTuple):
     """The labels of a request; `resource` is empty where the path is that of no resource."""
 
     verb: str
+    """As of kube-apiserver: GET, LIST, WATCH, POST, PUT, PATCH, DELETE, DELETECOLLECTION or OTHER."""
     group: str = ""
     version: str = ""
     resource: str = ""
@@ -41,32 +42,36 @@ class RequestLabels(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether the client decides how long the request takes."""
+        """Whether the client decides how long the request takes: a watch or a log."""
         return self.verb == _WATCH or self.subresource == "log"
 
 
 def labels(method: str, resource: ResourcePath | None, *, watches: bool) -> RequestLabels:
-    """Return a request's labels: values that are known beforehand, so that clients cannot add any."""
+    """Return a request's labels.
+
+    Every value is one of a fixed set, so that requests for arbitrary paths do not add series without bound.
+    """
     verb = _VERBS.get(method, "OTHER")
     if resource is None or (resource.group, resource.version, resource.plural) not in _served():
         return RequestLabels(verb)
     if resource.name is None:
         verb = _WATCH if watches and verb == "GET" else _COLLECTION_VERBS.get(method, verb)
     subresource = resource.subresource or ""
-    known = subresource if subresource in ("", "log", "scale", "status") else "other"
-    return RequestLabels(verb, resource.group, resource.version, resource.plural, known)
+    subresource_label = subresource if subresource in ("", "log", "scale", "status") else "other"
+    return RequestLabels(verb, resource.group, resource.version, resource.plural, subresource_label)
 
 
 @cache
 def _served() -> frozenset[tuple[str, str, str]]:
+    """Return group, version and plural of each served kind."""
     return frozenset((kind.group, kind.version, kind.plural) for kind in api_groups.SERVED)
 
 
 class RequestSeries:
-    """The counts of the requests with the same labels.
+    """The counts of the requests with the same labels, which only the event loop changes.
 
-    They are plain numbers of one event loop: those of prometheus_client have locks, and would double the cost
-    of a small read.
+    The counts are plain numbers: the metrics of prometheus_client have locks, and would double the cost of a
+    small read.
     """
 
     __slots__ = ("buckets", "codes", "is_long", "open", "seconds")
@@ -74,17 +79,20 @@ class RequestSeries:
     def __init__(self, *, is_long: bool) -> None:
         self.is_long = is_long
         self.codes: Counter[int] = Counter()
+        """Requests by status code; 0 is a request without a response."""
         self.buckets = [0] * (len(BUCKETS) + 1)
+        """Requests by duration: BUCKETS[i - 1] < seconds <= BUCKETS[i]; the last item counts longer ones."""
         self.seconds = 0.0
+        """The sum of the durations."""
         self.open = 0
-        """Requests that are long and not answered to their end."""
+        """Long requests whose response has not ended."""
 
     def begin(self) -> None:
         if self.is_long:
             self.open += 1
 
     def end(self, code: int, seconds: float) -> None:
-        """Count an answered request; a code of 0 is no answer."""
+        """Count a request that has ended, after `seconds`; a code of 0 means that it had no response."""
         self.codes[code] += 1
         if self.is_long:
             self.open -= 1
@@ -93,27 +101,35 @@ class RequestSeries:
         self.seconds += seconds
 
 
+_AddressKey = tuple[str, Kind, bool, str | None, bool]
+"""Verb, kind, whether a collection is addressed, subresource, whether the query asks for a watch.
+
+A plain tuple, as it is made for each request.
+"""
+
+
 class RequestMetrics(Collector):
     """The API server's metrics."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._series: dict[RequestLabels, RequestSeries] = {}
-        self._of_address: dict[tuple[str, Kind, bool, str | None, bool], RequestSeries] = {}
+        self._by_address: dict[_AddressKey, RequestSeries] = {}
+        """The series of requests for stored kinds, by which `of` avoids computing their labels again."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def of(self, method: str, address: Address | None, path: str, *, watches: bool) -> RequestSeries:
-        """Return the series of a request; `address` is what its path is parsed to."""
+        """Return the series of a request; `address` is `paths.parse(path)`."""
         if address is None:
             return self._labelled(labels(method, paths.split(path), watches=watches))
         verb = _VERBS.get(method, "OTHER")
         key = (verb, address.kind, address.name is None, address.subresource, watches)
-        series = self._of_address.get(key)
+        series = self._by_address.get(key)
         if series is None:
             resource = paths.resource_path(address)
-            series = self._of_address[key] = self._labelled(labels(method, resource, watches=watches))
+            series = self._by_address[key] = self._labelled(labels(method, resource, watches=watches))
         return series
 
     def _labelled(self, request: RequestLabels) -> RequestSeries:
@@ -143,8 +159,9 @@ class RequestMetrics(Collector):
                 long.add_metric(request, series.open)
             else:
                 bounds = [*map(str, BUCKETS), "+Inf"]
-                below = accumulate(series.buckets)
-                seconds.add_metric(request, list(zip(bounds, below, strict=True)), series.seconds)
+                cumulative_counts = accumulate(series.buckets)
+                buckets = list(zip(bounds, cumulative_counts, strict=True))
+                seconds.add_metric(request, buckets, series.seconds)
         yield from (requests, seconds, long)
         objects = GaugeMetricFamily("apiserver_storage_objects", "Stored objects.", labels=("resource",))
         for kind in kinds.ALL:

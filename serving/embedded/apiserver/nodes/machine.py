@@ -13,10 +13,10 @@ class Machine:
     """The properties of a machine that a kubelet reports."""
 
     uid: str
-    """The same whenever this machine is asked."""
+    """Made from `machine_id`, so that it is the same after a restart."""
     hostname: str
     architecture: str
-    """In Go's words: `amd64`, `arm64`."""
+    """Go's name (GOARCH): `amd64`, `arm64`."""
     operating_system: str
     kernel: str
     os_image: str
@@ -32,7 +32,7 @@ _GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @cache
 def this_machine() -> Machine:
-    """Read the facts of this machine; those that it does not tell are empty."""
+    """Read the facts of this machine; a text that cannot be read is empty."""
     architecture, machine_id = platform.machine(), _line("/etc/machine-id")
     return Machine(
         uid=str(uuid.uuid5(uuid.NAMESPACE_DNS, machine_id)),
@@ -56,6 +56,7 @@ def _os_image() -> str:
 
 
 def _line(path: str) -> str:
+    """Return the text of a file of one line; empty where the file cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError:

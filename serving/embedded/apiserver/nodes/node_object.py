@@ -8,6 +8,7 @@ from serving.objects import Object
 from serving.resources import kinds
 
 VERBS = ["get", "list", "watch"]
+"""What discovery offers for nodes."""
 READY = "Ready"
 
 
@@ -24,13 +25,13 @@ def node(
     """Return the Node.
 
     Args:
-        machine: what the Node runs on.
-        name: of the Node.
-        version: of the API server and the node agent.
-        created: RFC 3339, since when there has been this node.
-        changed: RFC 3339, since when it has been ready, or not.
-        resource_version: of the state that began at `changed`.
-        trouble: why the node agent does not answer; empty if it does.
+        machine: the facts of the machine.
+        name: the Node's name.
+        version: the version of the API server and of the node agent, such as `v1.32.0+slipway.0.1`.
+        created: the Node's creation, in RFC 3339.
+        changed: the last change of the condition Ready, in RFC 3339.
+        resource_version: the Node's resourceVersion since `changed`.
+        trouble: why the node agent does not answer; empty if it answers.
     """
     amounts = {"cpu": str(machine.cores), "memory": f"{machine.memory_bytes // 1024}Ki"}
     labels = {
@@ -63,12 +64,12 @@ def node(
 
 
 def _ready(changed: str, trouble: str) -> Object:
-    """Return the condition; that of a silent agent is the one which a cluster's node controller writes."""
+    """Return the condition Ready, as a kubelet writes it; of a silent agent, as a node controller does."""
     if trouble:
-        state = ("Unknown", "NodeStatusUnknown", f"the node agent does not answer: {trouble}")
+        status, reason = "Unknown", "NodeStatusUnknown"
+        message = f"the node agent does not answer: {trouble}"
     else:
-        state = ("True", "KubeletReady", "the node agent answers")
-    status, reason, message = state
+        status, reason, message = "True", "KubeletReady", "the node agent answers"
     return {
         "type": READY,
         "status": status,

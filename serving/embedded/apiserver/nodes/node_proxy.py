@@ -1,7 +1,7 @@
-"""Asks the node agent at its port: for its metrics (`/api/v1/nodes/NAME/proxy/metrics/cadvisor`), or whether
-it answers.
+"""The HTTP client of the node agent: reads its metrics, and checks that it answers.
 
-Other paths of a cluster's node proxy are not served. The agent is another process, which may not run.
+Of a cluster's node proxy (`/api/v1/nodes/NAME/proxy/...`) only the paths of metrics are served. The agent is
+another process, which may not run.
 """
 
 import asyncio
@@ -17,13 +17,14 @@ from serving.resources.formats import cadvisor
 from serving.system.network.redirects import NoRedirects
 
 PATHS = ("metrics", cadvisor.PATH)
-"""Paths of the kubelet; here both have all metrics."""
-SECONDS = 10.0
-"""Timeout of a request to the agent, which reads some files for each Pod."""
+"""Paths of a kubelet's metrics. The node agent has one page for both, with all metrics."""
+METRICS_SECONDS = 10.0
+"""Timeout of a request for the metrics: the agent reads some files for each Pod."""
 ALIVE_SECONDS = 2.0
-"""Timeout of a request that costs the agent nothing."""
+"""Timeout of the check that the agent answers, for which it reads no file."""
 PAGE_BYTES = 64 * 1024 * 1024
-"""Longest page, of ten thousand containers: any process may listen at the port of an agent that has ended."""
+"""Longest answer that is read, enough for ten thousand containers. Another process may listen at the port of
+an agent that has ended, and send more."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
 _FAILURES = (OSError, KeyError, TypeError, ValueError, http.client.HTTPException)
 """There is no port file yet, or nothing listens at the port, or what listens is not the agent."""
@@ -34,10 +35,16 @@ class NodeProxy:
 
     def __init__(self, data_dir: DataDir, name: str) -> None:
         self._note = data_dir.metrics("node")
+        """The file in which the node agent records its port."""
         self.name = name
+        """Of the one node."""
 
     async def text(self, node: str, path: str) -> bytes:
-        """Return the body of a GET of this path of a node.
+        """Return the body of a GET of a node proxy.
+
+        Args:
+            node: the node's name in the request.
+            path: the path behind `/proxy/`, such as `metrics/cadvisor`.
 
         Raises:
             errors.NotFound: the node or the path does not exist.
@@ -56,7 +63,7 @@ class NodeProxy:
             errors.ApiError: 503, the node agent does not answer.
         """
         try:
-            return await asyncio.to_thread(self._fetch, metrics.PATH, SECONDS)
+            return await asyncio.to_thread(self._fetch, metrics.PATH, METRICS_SECONDS)
         except _FAILURES as error:
             message = f"error trying to reach service: {_reason(error)}"
             raise errors.ApiError(503, "ServiceUnavailable", message) from error
@@ -66,12 +73,13 @@ class NodeProxy:
         try:
             await asyncio.to_thread(self._fetch, "/", ALIVE_SECONDS)
         except urllib.error.HTTPError:
-            return ""  # it has no page of this path, and said so
+            return ""  # the agent answers, with a 404: it has no page `/`
         except _FAILURES as error:
             return _reason(error)
         return ""
 
     def _fetch(self, path: str, seconds: float) -> bytes:
+        """Return the body of a GET of the node agent; raises one of _FAILURES. Blocks."""
         page = metrics.recorded(self._note)
         try:
             with _DIRECT.open(f"http://{page.authority}{path}", timeout=seconds) as response:

@@ -29,7 +29,7 @@ class LogTimes:
         self._offsets, self._times = array("q"), array("q")
 
     def refresh(self) -> None:
-        """Read the new records. Call it after reading the log: a record is written before its chunk."""
+        """Read the new records. Call this after reading the log: a record is written before its chunk."""
         data = self._incomplete + self._index.read()
         complete = len(data) - len(data) % _RECORD.size
         self._incomplete = data[complete:]
@@ -61,7 +61,7 @@ def find(path: Path, log: BinaryIO) -> LogTimes | None:
 
 
 class LineFilter:
-    """Drops lines older than a moment, and prefixes the others with their times."""
+    """Drops lines older than a moment, and prefixes the others with their times, chunk by chunk."""
 
     def __init__(self, since: int | None, *, show: bool) -> None:
         """Start at the beginning of a line.
@@ -71,20 +71,28 @@ class LineFilter:
             show: whether lines are prefixed with their times.
         """
         self._since, self._show = since, show
-        self._at_line_start, self._included = True, True
+        self._at_line_start = True
+        self._is_included = True
+        """Whether the current line, which may continue in the next chunk, is shown."""
 
     def apply(self, offset: int, chunk: bytes, at: Callable[[int], int | None]) -> bytes:
-        """Return the lines to show from the chunk of the log that begins at `offset`."""
+        """Return the lines to show of a chunk.
+
+        Args:
+            offset: of the chunk in the log.
+            chunk: the next bytes of the log; they may begin and end within a line.
+            at: `LogTimes.at`, which returns the write time at an offset in the log.
+        """
         shown: list[bytes] = []
         start = 0
         while start < len(chunk):
             end = chunk.find(b"\n", start) + 1 or len(chunk)
             if self._at_line_start:
                 time = at(offset + start)
-                self._included = time is None or self._since is None or time >= self._since
-                if self._included and self._show and time is not None:
+                self._is_included = time is None or self._since is None or time >= self._since
+                if self._is_included and self._show and time is not None:
                     shown.append(_format_time(time))
-            if self._included:
+            if self._is_included:
                 shown.append(chunk[start:end])
             self._at_line_start = chunk[end - 1 : end] == b"\n"
             start = end

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from serving import errors
 from serving.data_dir import DataDir
@@ -21,15 +21,32 @@ from serving.objects import Object
 from serving.system import regular_file
 
 _CHUNK_BYTES = 64 * 1024
+"""Most bytes of one read."""
 _POLL_SECONDS = 0.1
 """Between reads of a followed file."""
 
-LogChunk = tuple[BinaryIO, int, bytes]
-"""The open file, the offset of the chunk in it, and the chunk."""
+
+class LogChunk(NamedTuple):
+    """Consecutive bytes of a log."""
+
+    file: BinaryIO
+    """The open file that they are from."""
+    offset: int
+    """Of the first byte in the file."""
+    data: bytes
+
+
+class _Tail(NamedTuple):
+    """The last lines of a file."""
+
+    offset: int
+    """Of the first of the lines."""
+    missing: int
+    """How many of the requested lines the file lacks."""
 
 
 class LogOptions:
-    """The query of a log: the container and the part of its log."""
+    """The query of a log (metav1's PodLogOptions): the container and the part of its log."""
 
     def __init__(self, query: Mapping[str, str], now: datetime) -> None:
         """Read the query, as of `now`.
@@ -40,9 +57,9 @@ class LogOptions:
         self.container = query.get("container", "")
         self.follow = queries.flag(query, "follow")
         self.previous = queries.flag(query, "previous")
-        self.tail = queries.number(query, "tailLines")
-        self.limit = queries.number(query, "limitBytes")
-        if self.limit == 0:
+        self.tail_lines = queries.number(query, "tailLines")
+        self.limit_bytes = queries.number(query, "limitBytes")
+        if self.limit_bytes == 0:
             raise queries.bad("limitBytes", "0", "must be greater than 0")
         self.timestamps = queries.flag(query, "timestamps")
         self.since = _since(query, now)
@@ -50,6 +67,7 @@ class LogOptions:
 
 
 def _since(query: Mapping[str, str], now: datetime) -> int | None:
+    """Return `sinceSeconds` or `sinceTime` in nanoseconds since 1970, or None without either."""
     since_seconds, since_time = queries.number(query, "sinceSeconds"), query.get("sinceTime", "")
     if since_seconds is not None and since_time:
         raise queries.bad(
@@ -67,7 +85,9 @@ def _since(query: Mapping[str, str], now: datetime) -> int | None:
         raise queries.bad("sinceTime", since_time, "must be an RFC 3339 date and time") from error
     if time.tzinfo is None:
         raise queries.bad("sinceTime", since_time, "must be an RFC 3339 date and time with an offset")
-    return int(time.timestamp() * 1000) * (log_times.SECOND // 1000)
+    # Rounded down to a millisecond: seconds since 1970 as a float are not exact to a nanosecond.
+    milliseconds = int(time.timestamp() * 1000)
+    return milliseconds * (log_times.SECOND // 1000)
 
 
 def container_name(pod: Object, options: LogOptions) -> str:
@@ -92,21 +112,29 @@ def container_name(pod: Object, options: LogOptions) -> str:
 
 
 def _status(pod: Object, name: str) -> Mapping[str, Any]:
+    """Return the status of a container or init container; empty if the Pod has none of it yet."""
     status = pod.get("status") or {}
     statuses = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
     return next((entry for entry in statuses if entry.get("name") == name), {})
 
 
 def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path:
-    """Return the path of the log of the container's current or previous run.
+    """Return the path `N.log` of the log of the container's current or previous run.
+
+    The node agent keeps the logs of the last two runs. It may have begun a run that the status does not name
+    yet, and removed the log of the run before the status's.
 
     Raises:
         errors.ApiError: 400, there is no log (yet).
     """
-    last = run_index(_status(pod, name).get("containerID") or "") or 0
-    # The agent may be ahead of the status: it may have begun another run, and keeps the logs of the last two.
-    runs = ([last - 1, last] if last else []) if previous else [last, last - 1]
-    for run in runs:
+    status_run = run_index(_status(pod, name).get("containerID") or "") or 0
+    if not previous:
+        candidates = [status_run, status_run - 1]
+    elif status_run:
+        candidates = [status_run - 1, status_run]
+    else:
+        candidates = []
+    for run in candidates:
         path = data_dir.pod_log(pod["metadata"]["uid"], name, run)
         if path.exists() or _rotated(path).exists():
             return path
@@ -121,7 +149,7 @@ def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path
 
 
 def open_log(data_dir: DataDir, pod: Object, name: str, options: LogOptions) -> tuple[Path, BinaryIO]:
-    """Return the log's path and the open log, which remains readable when the file is removed.
+    """Return the path `N.log`, and the open file, which remains readable when it is renamed or removed.
 
     Raises:
         errors.ApiError: 400, there is no log (yet), it is no regular file, or it lacks the times that the
@@ -129,13 +157,13 @@ def open_log(data_dir: DataDir, pod: Object, name: str, options: LogOptions) -> 
     """
     while True:
         path = locate(data_dir, pod, name, previous=options.previous)
-        for present in (path, _rotated(path)):
+        for file_path in (path, _rotated(path)):
             try:
-                file = regular_file.open_binary(present)
+                file = regular_file.open_binary(file_path)
             except FileNotFoundError:  # renamed or removed since it was located
                 continue
             except OSError as error:
-                message = f'the log of container "{name}" cannot be read: {present.name}: {error.strerror}'
+                message = f'the log of container "{name}" cannot be read: {file_path.name}: {error.strerror}'
                 raise errors.ApiError(400, "BadRequest", message) from error
             try:
                 _check_times(path, file, options)
@@ -146,13 +174,12 @@ def open_log(data_dir: DataDir, pod: Object, name: str, options: LogOptions) -> 
 
 
 def _rotated(path: Path) -> Path:
+    """Return the path to which the agent renames a log that has grown too large."""
     return path.with_name(path.name + ".1")
 
 
-def has_ended(pod: Object | None, name: str) -> bool:
+def has_ended(pod: Object, name: str) -> bool:
     """Whether the container's run has ended, so that no more is written to its log."""
-    if pod is None:
-        return True
     state = _status(pod, name).get("state") or {}
     return "terminated" in state or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
@@ -175,9 +202,16 @@ def _check_times(path: Path, file: BinaryIO, options: LogOptions) -> None:
 async def read(
     path: Path, file: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yield the log in chunks, and close it; with `follow` until `is_over()` and the end of the file."""
-    remaining = options.limit
-    async for chunk in _timed(path, file, options, is_over):
+    """Yield the part of the log that the options ask for, in chunks, and close the file.
+
+    Args:
+        path: the path `N.log`.
+        file: the open log, as of `open_log`.
+        options: the part of the log, and whether to follow it.
+        is_over: whether no more is written to the log; with `follow` its end then ends the response.
+    """
+    remaining = options.limit_bytes
+    async for chunk in _lines(path, file, options, is_over):
         if remaining is None:
             yield chunk
             continue
@@ -187,49 +221,51 @@ async def read(
             return
 
 
-async def _timed(
+async def _lines(
     path: Path, log: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
+    """Yield the chunks, without lines before `since`, and with the lines' times if they are asked for."""
     if options.since is None and not options.timestamps:
-        async for _, _, chunk in _chunks(path, log, options, is_over):
-            yield chunk
+        async for chunk in _chunks(path, log, options, is_over):
+            yield chunk.data
         return
     line_filter = log_times.LineFilter(options.since, show=options.timestamps)
     current: BinaryIO | None = None
     times: log_times.LogTimes | None = None
     try:
-        async for file, offset, chunk in _chunks(path, log, options, is_over):
+        async for file, offset, data in _chunks(path, log, options, is_over):
             if file is not current:
                 if times is not None:
                     times.close()
                 current, times = file, log_times.find(path, file)
             if times is not None:
                 times.refresh()
-            if shown := line_filter.apply(offset, chunk, times.at if times is not None else _unknown):
+            if shown := line_filter.apply(offset, data, times.at if times is not None else _unknown_time):
                 yield shown
     finally:
         if times is not None:
             times.close()
 
 
-def _unknown(_: int) -> None:
+def _unknown_time(_offset: int) -> None:
     return None
 
 
 async def _chunks(
     path: Path, file: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
 ) -> AsyncIterator[LogChunk]:
+    """Yield the chunks of the rotated file, of the open file, and with `follow` of the files after it."""
     try:
-        for chunk in _beginning(file, _rotated(path), options.tail):
+        for chunk in _rotated_part(file, _rotated(path), options.tail_lines):
             yield chunk
         while True:
-            over = is_over()  # before reading, so that output from before the end is read after it
+            over = is_over()  # asked before the read, which thus has all that was written before the end
             for chunk in _rest(file):
                 yield chunk
             if not options.follow:
                 return
             if (newer := _reopened(path, file)) is not None:
-                for chunk in _rest(file):
+                for chunk in _rest(file):  # written between the read above and the rename
                     yield chunk
                 file.close()
                 file = newer
@@ -242,26 +278,31 @@ async def _chunks(
 
 
 def _rest(file: BinaryIO) -> Iterator[LogChunk]:
+    """Yield the file from its position to its end."""
     while True:
         offset = file.tell()
-        chunk = file.read(_CHUNK_BYTES)
-        if not chunk:
+        data = file.read(_CHUNK_BYTES)
+        if not data:
             return
-        yield file, offset, chunk
+        yield LogChunk(file, offset, data)
 
 
-def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[LogChunk]:
-    """Yield the part in the rotated file, and seek the open file to the start of its part."""
-    offset, missing = (0, None) if tail is None else _last_lines(file, tail)
-    if missing is None or missing > 0:
-        with contextlib.suppress(OSError), regular_file.open_binary(older) as before:
-            if not _same(older, file):
-                before.seek(0 if missing is None else _last_lines(before, missing)[0])
-                yield from _rest(before)
-    file.seek(offset)
+def _rotated_part(file: BinaryIO, rotated: Path, tail_lines: int | None) -> Iterator[LogChunk]:
+    """Yield the part in the rotated file, and seek the open file to the start of its part.
+
+    Without `tail_lines` both parts are the whole files. The open file may be the rotated one itself.
+    """
+    tail = None if tail_lines is None else _last_lines(file, tail_lines)
+    if tail is None or tail.missing > 0:
+        with contextlib.suppress(OSError), regular_file.open_binary(rotated) as older:
+            if not _is_file_at(rotated, file):
+                older.seek(0 if tail is None else _last_lines(older, tail.missing).offset)
+                yield from _rest(older)
+    file.seek(0 if tail is None else tail.offset)
 
 
-def _same(path: Path, file: BinaryIO) -> bool:
+def _is_file_at(path: Path, file: BinaryIO) -> bool:
+    """Whether the open file is the one at the path."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -271,16 +312,16 @@ def _same(path: Path, file: BinaryIO) -> bool:
 def _reopened(path: Path, file: BinaryIO) -> BinaryIO | None:
     """Return the new file at the path; None while it is the open one, or no regular file."""
     try:
-        return None if _same(path, file) else regular_file.open_binary(path)
+        return None if _is_file_at(path, file) else regular_file.open_binary(path)
     except OSError:
         return None
 
 
-def _last_lines(file: BinaryIO, lines: int) -> tuple[int, int]:
-    """Return the offset of the last `lines` lines, and how many lines the file lacks."""
+def _last_lines(file: BinaryIO, lines: int) -> _Tail:
+    """Return where the last `lines` lines begin; the file is read backwards, in chunks."""
     end = file.seek(0, os.SEEK_END)
     if lines == 0:
-        return end, 0
+        return _Tail(end, 0)
     position, count = end, 0
     while position > 0:
         start = max(0, position - _CHUNK_BYTES)
@@ -292,6 +333,7 @@ def _last_lines(file: BinaryIO, lines: int) -> tuple[int, int]:
                 continue  # the newline that ends the last line
             count += 1
             if count == lines:
-                return start + newline + 1, 0
+                return _Tail(start + newline + 1, 0)
         position = start
-    return 0, lines - count - (1 if end else 0)
+    lines_in_file = count + 1 if end else 0  # `count` newlines separate one line more
+    return _Tail(0, lines - lines_in_file)

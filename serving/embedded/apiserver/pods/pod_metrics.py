@@ -28,25 +28,26 @@ class Sample:
 
 
 def of(pod: Object, before: Sample, after: Sample) -> Object | None:
-    """Return the Pod's metrics, or None where none of its containers runs.
+    """Return the PodMetrics of a Pod, or None where none of its containers runs.
 
     Args:
-        pod: the object.
-        before: an earlier sample; a container that started since then is averaged over its life.
+        pod: the Pod.
+        before: the earlier sample; for a container that started since then, cores are the mean over its life.
         after: the later sample.
     """
     meta = pod["metadata"]
-    window = (after.at - before.at).total_seconds()
+    window_seconds = (after.at - before.at).total_seconds()
     containers = []
     for container in pod["spec"]["containers"]:
         key = ContainerKey(meta["namespace"], meta["name"], container["name"])
         if key not in after.containers:
             continue
         later, earlier = after.containers[key], before.containers.get(key)
-        if earlier is not None and earlier.started == later.started and window > 0:
-            cores = (later.cpu_seconds - earlier.cpu_seconds) / window
+        if earlier is not None and earlier.started == later.started and window_seconds > 0:
+            cores = (later.cpu_seconds - earlier.cpu_seconds) / window_seconds
         else:
-            cores = later.cpu_seconds / max(after.at.timestamp() - later.started, 0.001)
+            life_seconds = after.at.timestamp() - later.started
+            cores = later.cpu_seconds / max(life_seconds, 0.001)
         usage = {
             "cpu": f"{round(max(cores, 0.0) * _NANO)}n",
             "memory": f"{round(later.working_set) // _KIB}Ki",
@@ -60,7 +61,7 @@ def of(pod: Object, before: Sample, after: Sample) -> Object | None:
         "apiVersion": KIND.api_version,
         "metadata": {**named, "creationTimestamp": _second(after.at)},
         "timestamp": _second(after.at),
-        "window": f"{window:.3f}s",
+        "window": f"{window_seconds:.3f}s",
         "containers": containers,
     }
 

@@ -15,6 +15,17 @@ from starlette.types import Receive, Scope, Send
 from serving import errors
 from serving.embedded.apiserver.requests import bodies
 
+_CACHED_QUERY_BYTES = 256
+"""Shorter queries are cached: clients repeat a few of them."""
+_LENGTH_DIGITS = 19
+"""Most digits of a Content-Length that are compared with the limit; `int` refuses thousands of digits."""
+_LONG_YAML_BYTES = 16 * 1024
+"""Longer YAML is parsed in a thread: 700 KB take 5 s, and `up` ends a server that hangs."""
+_yaml_parser = ThreadPoolExecutor(1, "yaml")
+"""One thread: several would share Python's lock with the event loop, which would seem to hang."""
+_CHUNK_BYTES = 1024 * 1024
+"""Bytes of a response that are encrypted before other requests are served: 280 MB at once take seconds."""
+
 
 class AsgiRequest:
     """Method, headers, query and body of a request."""
@@ -27,17 +38,19 @@ class AsgiRequest:
         }
         """Values by lower-case name; of repeated headers the first."""
         query: bytes = scope["query_string"]
-        self.query: Mapping[str, str] = _cached_query(query) if len(query) < _SHORT else _query(query)
+        self.query: Mapping[str, str] = (
+            _cached_query(query) if len(query) < _CACHED_QUERY_BYTES else _query(query)
+        )
         """Values by name; of repeated parameters the last."""
 
     async def body(self, limit: int) -> bytes:
-        """Read the body.
+        """Read the body, of `limit` bytes at most.
 
         Raises:
             errors.ApiError: 413 for more than `limit` bytes, 400 where the client disconnected.
         """
         length = self.headers.get("content-length", "")
-        if length.isdigit() and int(length[:19]) > limit:
+        if length.isdigit() and int(length[:_LENGTH_DIGITS]) > limit:
             raise _too_large(limit)
         chunks: list[bytes] = []
         size = 0
@@ -53,22 +66,22 @@ class AsgiRequest:
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    async def value(self, limit: int, binary: str = "") -> Any:
-        """Read the body and return its value; see `parsed`.
+    async def value(self, limit: int, protobuf_kind: str = "") -> Any:
+        """Read the body, of `limit` bytes at most, and return its value, as `bodies.parse`.
 
         Raises:
             errors.ApiError: as `body` and `bodies.parse`.
         """
-        return await self.parsed(await self.body(limit), binary)
+        return await self.parsed(await self.body(limit), protobuf_kind)
 
-    async def parsed(self, raw: bytes, binary: str) -> Any:
-        """Return the value of the body, as `bodies.parse`; other requests go on while long YAML is parsed."""
+    async def parsed(self, raw: bytes, protobuf_kind: str) -> Any:
+        """Return the value of the body `raw`, as `bodies.parse`; long YAML does not block the event loop."""
         media = bodies.media_type(self.headers.get("content-type", ""))
-        if len(raw) > _LONG_YAML and media in bodies.YAMLS:
+        if len(raw) > _LONG_YAML_BYTES and media in bodies.YAMLS:
             return await asyncio.get_running_loop().run_in_executor(
-                _yaml_parser, bodies.parse, raw, media, binary
+                _yaml_parser, bodies.parse, raw, media, protobuf_kind
             )
-        return bodies.parse(raw, media, binary)
+        return bodies.parse(raw, media, protobuf_kind)
 
 
 def _query(text: bytes) -> Mapping[str, str]:
@@ -76,15 +89,6 @@ def _query(text: bytes) -> Mapping[str, str]:
 
 
 _cached_query = lru_cache(256)(_query)
-"""Clients repeat a few queries."""
-_SHORT = 256
-"""Longest query that is cached, in bytes."""
-_LONG_YAML = 16 * 1024
-"""Bytes of YAML from which a thread parses it: 700 KB take 5 s, and `up` ends a server that hangs."""
-_CHUNK_BYTES = 1024 * 1024
-"""Bytes of a response that are encrypted before other requests go on: 280 MB stop them for seconds."""
-_yaml_parser = ThreadPoolExecutor(1, "yaml")
-"""One thread: several would share Python's lock with the event loop, which would seem to hang."""
 
 
 def _too_large(limit: int) -> errors.ApiError:
@@ -109,7 +113,7 @@ class JsonResponse:
             is_last = start + _CHUNK_BYTES >= len(self.body)
             await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
             if not is_last:
-                await asyncio.sleep(0)  # the server waits for a slow client only
+                await asyncio.sleep(0)  # `send` itself lets others run only if the client reads slowly
 
 
 def _warning(text: str) -> str:

@@ -22,10 +22,14 @@ APPLY_PATCH = "application/apply-patch+yaml"
 YAMLS = (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml")
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 _LABEL = "the body"
+"""The name of the body in messages."""
 
 
 class _Loader(manifest_yaml.Loader):
-    """Refuses aliases, which can explode, and deep nesting at its first level that is too deep."""
+    """Refuses aliases, by which a short text makes a huge value, and nesting of more than DEEPEST levels.
+
+    Deeper levels are not read: the loader is recursive.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -49,28 +53,29 @@ def media_type(header: str) -> str:
     return header.split(";", 1)[0].strip().lower()
 
 
-def parse(body: bytes, media: str, binary: str = "") -> Any:
+def parse(body: bytes, media: str, protobuf_kind: str = "") -> Any:
     """Return the body's value.
 
     Args:
-        body: as sent.
-        media: its media type.
-        binary: the kind of a body in protobuf; empty where protobuf is not accepted (our own kinds).
+        body: the bytes of the request's body.
+        media: the body's media type, as of `media_type`; empty if the request has none, which is JSON.
+        protobuf_kind: the kind that a body in protobuf must have; empty where protobuf is not accepted (for
+            our own kinds).
 
     Raises:
         errors.ApiError: 400 for a malformed or too deeply nested body, 415 for an unknown media type.
     """
     if media in (JSON, "", MERGE_PATCH, JSON_PATCH, STRATEGIC_PATCH):
-        return _shallow(body, _json(body))
+        return _check_depth(body, _json(body))
     if media in YAMLS:
         return _yaml(body)
-    if media == PROTOBUF and binary:
-        return _shallow(body, kubernetes_protobuf.decode(body, binary))
-    raise unsupported(media, (JSON, YAML, PROTOBUF) if binary else (JSON, YAML))
+    if media == PROTOBUF and protobuf_kind:
+        return _check_depth(body, kubernetes_protobuf.decode(body, protobuf_kind))
+    raise unsupported(media, (JSON, YAML, PROTOBUF) if protobuf_kind else (JSON, YAML))
 
 
 def unsupported(media: str, known: tuple[str, ...]) -> errors.ApiError:
-    """Return the 415."""
+    """Return the 415 for a media type; `known` are the accepted ones."""
     return errors.ApiError(
         415,
         "UnsupportedMediaType",
@@ -88,30 +93,39 @@ def _json(body: bytes) -> Any:
 
 def _yaml(body: bytes) -> Any:
     try:
-        # Clients mostly send JSON, which is YAML, and reads 100 times faster.
-        return _shallow(body, orjson.loads(body))
+        # Clients mostly send JSON, which is YAML too, and is parsed 100 times faster as JSON.
+        return _check_depth(body, orjson.loads(body))
     except orjson.JSONDecodeError:
         pass
     try:
         value = yaml.load(body.decode(), _Loader)  # noqa: S506 a SafeLoader that can do even less
-        _finite(value)
+        _check_finite(value)
         return orjson.loads(orjson.dumps(value))
     except (yaml.YAMLError, ValueError, TypeError) as error:
         text = " ".join(str(error).split())
         raise errors.ApiError(400, "BadRequest", f"the body is not valid YAML: {text}") from error
 
 
-def _finite(value: Any) -> None:
+def _check_finite(value: Any) -> None:
+    """Raise a ValueError for an infinite number or NaN, which YAML has and orjson would write as null."""
     stack = [value]
     while stack:
         node = stack.pop()
         if isinstance(node, float) and not math.isfinite(node):
             raise ValueError(f"{node} is not a JSON number")
-        stack.extend(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+        if isinstance(node, dict):
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
 
 
-def _shallow(body: bytes, value: Any) -> Any:
-    if body.count(b"{") + body.count(b"[") > DEEPEST:  # else it cannot be deep
+def _check_depth(body: bytes, value: Any) -> Any:
+    """Return the value of a body, whose nesting must not be too deep.
+
+    A value in JSON has at most as many levels as its text has opening brackets. Of protobuf only the JSON in
+    FieldsV1 can be deep: no built-in message contains itself.
+    """
+    if body.count(b"{") + body.count(b"[") > DEEPEST:
         depth.check(value, _LABEL)
     return value
 

@@ -1,7 +1,18 @@
 """Decodes Kubernetes' protobuf form of built-in kinds, which `kubectl create KIND` sends.
 
-Responses are JSON, which every such client accepts. The fields are in `kubernetes_protobuf.json`, made from
-the Go types. Encoding: protobuf.dev/programming-guides/encoding; the envelope:
+Responses are JSON, which every such client accepts. `tools/generate_protobuf_fields.py` makes
+`kubernetes_protobuf.json`, the fields of each message, from the Go types. A field has a number in protobuf,
+and a name and a type in JSON. A type is one of:
+
+    string, int, bool, bytes    a scalar
+    a key of `_DECODERS`        a message whose JSON is a scalar, such as Time; or `any`, which is not decoded
+    any other name              a message, as a JSON object
+    *TYPE                       a pointer in Go: a zero is a value, and kept
+    []TYPE                      a list: the field occurs once for each item
+    {}TYPE                      a map from strings: the field occurs once for each entry
+
+A field without a name in JSON is a message whose members belong to its parent (Go's `json:",inline"`).
+Encoding: protobuf.dev/programming-guides/encoding; envelope (`Unknown`, `TypeMeta`):
 k8s.io/apimachinery/pkg/runtime/generated.proto.
 """
 
@@ -11,7 +22,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,15 +30,37 @@ from serving.embedded.apiserver import status_errors
 from serving.protobuf import Content, Malformed, content, integer, parts, text
 
 MAGIC = b"k8s\x00"
+"""The first bytes of a body; the envelope follows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Numbers of fields. Unknown, the envelope:
+_TYPE_META, _RAW, _CONTENT_ENCODING = 1, 2, 3
+# TypeMeta:
+_API_VERSION, _KIND = 1, 2
+# Each entry of a map:
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+# Time and MicroTime:
+_SECONDS, _NANOSECONDS = 1, 2
+# IntOrString; its type is 1 for a string:
+_INT_OR_STRING_TYPE, _INT_VALUE, _STRING_VALUE = 1, 2, 3
+# Quantity (its text) and FieldsV1 (its JSON) have one field:
+_ONLY_FIELD = 1
+
+
+class _Field(NamedTuple):
+    """A field of a message in JSON."""
+
+    name: str
+    """Empty if the members of the field's message belong to the parent."""
+    type: str
 
 
 @cache
-def table() -> dict[str, dict[int, tuple[str, str]]]:
-    """Return the JSON name and type of each field of each message (tools/generate_protobuf_fields.py)."""
+def table() -> dict[str, dict[int, _Field]]:
+    """Return the fields of each message: message name → field number → field."""
     source = files(__package__).joinpath("kubernetes_protobuf.json").read_text(encoding="utf-8")
     return {
-        message: {int(number): (name, type_) for number, (name, type_) in fields.items()}
+        message: {int(number): _Field(name, type_) for number, (name, type_) in fields.items()}
         for message, fields in json.loads(source).items()
     }
 
@@ -35,7 +68,12 @@ def table() -> dict[str, dict[int, tuple[str, str]]]:
 def decode(data: bytes, kind: str) -> dict[str, Any]:
     """Return the JSON object of a body.
 
-    A zero that the encoding does not distinguish from an unset field is omitted, as by Go's `omitempty`.
+    A field that is no pointer is omitted if it is zero, as by Go's `omitempty`: its encoding does not
+    distinguish zero from unset.
+
+    Args:
+        data: the body: MAGIC and the envelope.
+        kind: the kind that the body must have, such as `ConfigMap`.
 
     Raises:
         errors.ApiError: 400 for a malformed body, another kind, or an unknown field.
@@ -44,42 +82,52 @@ def decode(data: bytes, kind: str) -> dict[str, Any]:
         raise status_errors.bad_request("the body is not valid protobuf: it does not begin with k8s\\x00")
     try:
         envelope = dict(parts(data[len(MAGIC) :]))
-        meta = {number: text(value) for number, value in parts(content(envelope.get(1, b"")))}
-        if meta.get(2) != kind:
-            raise Malformed(f"it has a {meta.get(2, '')!r} where {kind!r} is expected")
-        if envelope.get(3):
+        type_meta = {number: text(value) for number, value in parts(content(envelope.get(_TYPE_META, b"")))}
+        if type_meta.get(_KIND) != kind:
+            raise Malformed(f"it has a {type_meta.get(_KIND, '')!r} where {kind!r} is expected")
+        if envelope.get(_CONTENT_ENCODING):
             raise Malformed("its content is encoded once more")
-        return {"apiVersion": meta.get(1, ""), "kind": kind, **_message(kind, envelope.get(2, b""))}
+        api_version = type_meta.get(_API_VERSION, "")
+        return {"apiVersion": api_version, "kind": kind, **_message(kind, envelope.get(_RAW, b""))}
     except (ValueError, OverflowError) as error:
         raise status_errors.bad_request(f"the body is not valid protobuf: {error}") from error
 
 
 def _message(name: str, data: Content) -> dict[str, Any]:
+    """Return the JSON object of an encoded message.
+
+    Raises:
+        Malformed: it has an unknown field with a value; one that is zero or empty would change nothing.
+    """
     fields = table()[name]
     message: dict[str, Any] = {}
     for number, value in parts(content(data)):
         if number in fields:
-            _put(message, *fields[number], value)
+            _put(message, fields[number], value)
         elif value:
             raise Malformed(f"{name} has a field of number {number}, which is not known here")
     return message
 
 
-def _put(message: dict[str, Any], name: str, type_: str, value: Content) -> None:
+def _put(message: dict[str, Any], field: _Field, value: Content) -> None:
+    """Add one occurrence of a field to its message in JSON."""
+    name, type_ = field
     if type_.startswith("[]"):
         message.setdefault(name, []).append(_value(type_[2:], value))
     elif type_.startswith("{}"):
         entry = dict(parts(content(value)))
-        message.setdefault(name, {})[text(entry.get(1, b""))] = _value(type_[2:], entry.get(2, b""))
+        key = text(entry.get(_ENTRY_KEY, b""))
+        message.setdefault(name, {})[key] = _value(type_[2:], entry.get(_ENTRY_VALUE, b""))
     elif not name:
         message |= _message(type_, value)
     elif type_.startswith("*"):
         message[name] = _value(type_[1:], value)
-    elif (plain := _value(type_, value)) not in (None, "", 0, {}):
-        message[name] = plain
+    elif (decoded := _value(type_, value)) not in (None, "", 0, {}):
+        message[name] = decoded
 
 
 def _value(type_: str, value: Content) -> Any:
+    """Return the JSON value of a scalar or message; the type has no `*`, `[]` or `{}`."""
     decoder = _DECODERS.get(type_)
     return _message(type_, value) if decoder is None else decoder(value)
 
@@ -93,23 +141,37 @@ def _micro_time(value: Content) -> str | None:
 
 
 def _moment(value: Content, precision: str) -> str | None:
+    """Return a time in RFC 3339, or None for an empty message, which is Go's zero time.
+
+    `precision` is a `timespec` of `datetime.isoformat`.
+    """
     numbers = {number: integer(part) for number, part in parts(content(value))}
     if not numbers:
         return None
-    moment = _EPOCH + timedelta(seconds=numbers.get(1, 0), microseconds=numbers.get(2, 0) // 1000)
+    since_epoch = timedelta(
+        seconds=numbers.get(_SECONDS, 0), microseconds=numbers.get(_NANOSECONDS, 0) // 1000
+    )
+    moment = _EPOCH + since_epoch
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def _quantity(value: Content) -> str:
-    return text(dict(parts(content(value))).get(1, b"")) or "0"
+    return text(dict(parts(content(value))).get(_ONLY_FIELD, b"")) or "0"
 
 
 def _int_or_string(value: Content) -> int | str:
     fields = dict(parts(content(value)))
-    return text(fields.get(3, b"")) if integer(fields.get(1, 0)) else integer(fields.get(2, 0))
+    if integer(fields.get(_INT_OR_STRING_TYPE, 0)):
+        return text(fields.get(_STRING_VALUE, b""))
+    return integer(fields.get(_INT_VALUE, 0))
 
 
-def _known_by_name(_: Content) -> dict[str, Any]:
+def _fields_v1(value: Content) -> Any:
+    return orjson.loads(content(dict(parts(content(value))).get(_ONLY_FIELD, b"{}")))
+
+
+def _not_decoded(_: Content) -> dict[str, Any]:
+    """Return an empty object for a message whose content no answer depends on."""
     return {}
 
 
@@ -122,6 +184,6 @@ _DECODERS: dict[str, Callable[[Content], Any]] = {
     "MicroTime": _micro_time,
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
-    "FieldsV1": lambda value: orjson.loads(content(dict(parts(content(value))).get(1, b"{}"))),
-    "any": _known_by_name,
+    "FieldsV1": _fields_v1,
+    "any": _not_decoded,
 }

@@ -8,11 +8,12 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 _BY_PATH: dict[tuple[str, str, str], Kind] = {(k.group, k.version, k.plural): k for k in kinds.ALL}
+"""(Group, version, plural) → stored kind."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """A collection (`name` is None) or an object, maybe with a subresource."""
+    """A collection (`name` is None) or an object of a stored kind, maybe with a subresource."""
 
     kind: Kind
     namespace: str | None = None
@@ -80,7 +81,7 @@ def resource_path(address: Address) -> ResourcePath:
 
 
 def _group_version(parts: list[str]) -> tuple[str, str, list[str]]:
-    """Return group, version and the parts after them, of which there are none in the path of no resource."""
+    """Return group, version and the parts after them, which are none if the path is of no resource."""
     if parts[:2] == ["api", "v1"]:
         return "", "v1", parts[2:]
     if parts[0] == "apis" and len(parts) > 3:
@@ -89,6 +90,7 @@ def _group_version(parts: list[str]) -> tuple[str, str, list[str]]:
 
 
 def _parts(path: str) -> list[str]:
+    """Return the decoded parts of a path. A part that has a slash itself makes it the path of no resource."""
     parts = path.removeprefix("/").split("/")
     if "%" not in path:
         return parts

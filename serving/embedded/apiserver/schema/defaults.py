@@ -1,4 +1,4 @@
-"""Defaults that a schema states."""
+"""Fills in the defaults that a schema states."""
 
 from collections.abc import Container
 from typing import Any
@@ -8,46 +8,55 @@ from serving.embedded.apiserver.schema.schemas import Schema
 
 
 def fill(value: Any, schema: Schema, *, unchanged: Container[str] = ()) -> Any:
-    """Return the value with the schema's defaults filled in: itself where none is missing.
+    """Return the value with the schema's defaults filled in; the value itself if no default is missing.
 
-    Members of a map that are `unchanged` have their defaults already.
+    Args:
+        value: JSON data.
+        schema: the value's schema.
+        unchanged: members of the value, a map, that are known to have their defaults already.
     """
-    plan = _plan(schema)
+    places = _places(schema)
     if isinstance(value, dict):
-        new = {key: schemas.clone(filled) for key, filled in plan.missing if key not in value}
-        deeper = [(key, below) for key, below in plan.members.items() if key in value]
-        if plan.others is not None:
-            deeper += [(key, plan.others) for key in value if key not in plan.properties]
-        for key, below in deeper:
-            filled = value[key] if key in unchanged else fill(value[key], below)
+        new = {key: schemas.clone(default) for key, default in places.own_defaults if key not in value}
+        to_fill = [(key, child) for key, child in places.members.items() if key in value]
+        if places.other_members is not None:
+            to_fill += [(key, places.other_members) for key in value if key not in places.properties]
+        for key, child in to_fill:
+            filled = value[key] if key in unchanged else fill(value[key], child)
             if filled is not value[key]:
                 new[key] = filled
         return {**value, **new} if new else value
-    if isinstance(value, list) and plan.items is not None:
-        items = [fill(item, plan.items) for item in value]
+    if isinstance(value, list) and places.items is not None:
+        items = [fill(item, places.items) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     return value
 
 
-class _Plan:
+class _Places:
     """Where a schema has defaults."""
 
     def __init__(self, schema: Schema) -> None:
         self.properties = properties = schema.get("properties") or {}
-        self.missing = [
-            (key, fill(below["default"], below)) for key, below in properties.items() if "default" in below
+        self.own_defaults = [
+            (key, fill(child["default"], child)) for key, child in properties.items() if "default" in child
         ]
-        self.members = {key: below for key, below in properties.items() if _has_defaults(below)}
-        self.others = _if_defaults(schema.get("additionalProperties"))
+        """The properties with a default, and the default, which is complete itself."""
+        self.members = {key: child for key, child in properties.items() if _has_defaults(child)}
+        """The schemas of the properties with defaults inside."""
+        self.other_members = _if_defaults(schema.get("additionalProperties"))
+        """The schema of members that are no properties; None if it has no defaults inside."""
         self.items = _if_defaults(schema.get("items"))
+        """The schema of a list's items; None if it has no defaults inside."""
 
 
-_plan = schemas.once(_Plan)
+_places = schemas.once(_Places)
 
 
 def _has_defaults(schema: Schema) -> bool:
-    plan = _plan(schema)
-    return bool(plan.missing or plan.members or plan.others is not None or plan.items is not None)
+    places = _places(schema)
+    return bool(
+        places.own_defaults or places.members or places.other_members is not None or places.items is not None
+    )
 
 
 def _if_defaults(schema: Any) -> Schema | None:

@@ -1,4 +1,4 @@
-"""Pruning: what a schema does not describe is not stored."""
+"""Pruning: the server does not store fields that a schema does not describe, nor nulls."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from serving.embedded.apiserver.schema.schemas import Schema
 def prune(value: Any, schema: Schema) -> Any:
     """Return a copy without nulls and unknown fields, and with the numbers of quantities as strings."""
     if isinstance(value, dict):
-        described = schema.get("type", "object") == "object" and not schema.get("x-kubernetes-int-or-string")
-        members = (
-            (key, item, schemas.child(schema, key) if described else schemas.ANY)
-            for key, item in value.items()
-        )
-        return {
-            key: prune(item, below) for key, item, below in members if item is not None and below is not None
-        }
+        # A map in place of a scalar is kept whole, so that validation reports its type.
+        is_map = schema.get("type", "object") == "object" and not schema.get("x-kubernetes-int-or-string")
+        pruned = {}
+        for key, member in value.items():
+            child = schemas.child(schema, key) if is_map else schemas.ANY
+            if member is not None and child is not None:  # None: the schema does not know the field
+                pruned[key] = prune(member, child)
+        return pruned
     if isinstance(value, list):
-        below = schemas.items(schema)
-        return [prune(item, below) for item in value if item is not None]
+        child = schemas.items(schema)
+        return [prune(item, child) for item in value if item is not None]
     if schema.get("format") == "quantity" and type(value) in (int, float):
         return str(value)
     return value

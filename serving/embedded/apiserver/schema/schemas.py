@@ -1,6 +1,6 @@
 """Which structural schema each kind has: ours from the catalog, the built-in ones from `builtin.json`.
 
-Schemas are shared and must not be changed by callers. References are resolved once, by sharing.
+Schemas are shared and must not be changed by callers: a reference is replaced by the definition's schema.
 """
 
 import json
@@ -21,7 +21,11 @@ ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 
 @cache
 def builtin() -> dict[str, Any]:
-    """Return the file: `kinds` (kind to definition) and `definitions` (with `$ref` by bare name)."""
+    """Return `builtin.json`.
+
+    `kinds` maps a kind, such as `Pod`, to the name of its definition; `definitions` maps such a name to a
+    schema, whose `$ref` are bare names of other definitions.
+    """
     text = files(__package__).joinpath("builtin.json").read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads(text)
     return result
@@ -85,7 +89,10 @@ def map_keys(schema: Schema) -> tuple[str, ...]:
 
 
 def key_of(item: Any, schema: Schema) -> dict[str, Any] | None:
-    """Return a list-map item's key (an omitted part has its default), or None where the item has none."""
+    """Return a list-map item's key, by field; an omitted field has its default. None if a field has no value.
+
+    `schema` is the list's.
+    """
     if not isinstance(item, dict):
         return None
     properties = items(schema).get("properties") or {}
@@ -115,7 +122,7 @@ def is_atomic(schema: Schema) -> bool:
 def is_associative(schema: Schema) -> bool:
     """Whether a list's items are written and owned one by one: those of list-maps and sets.
 
-    A list that the schema does not describe is one value; a map that it does not describe is not.
+    A list that the schema does not describe is one value; the members of such a map are owned one by one.
     """
     return schema.get("x-kubernetes-list-type") in ("map", "set")
 
@@ -126,7 +133,10 @@ def path_step(key: str) -> str:
 
 
 def once(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
-    """Cache the result of a function for each schema, by identity: schemas are shared and never change."""
+    """Return the function with a cache by the identity of the schema: schemas are shared and never change.
+
+    The cache keeps each schema alive, so that no other one gets its `id`.
+    """
     made: dict[int, tuple[Schema, T]] = {}
 
     def find(schema: Schema) -> T:

@@ -1,7 +1,7 @@
 """Validation of values against structural schemas: every broken rule, each with its full path.
 
-A schema is compiled once into nested functions that return the faults of a value with paths relative to it,
-so a valid value costs neither paths nor messages.
+A schema is compiled once into nested functions, which return the faults of a value with paths relative to it.
+Paths and messages are made for faults only, so that the check of a valid value is fast.
 """
 
 import base64
@@ -9,10 +9,10 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
+from serving import clock
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
@@ -22,8 +22,8 @@ from serving.resources.formats import quantity
 Mode = Literal["complete", "partial", "sent"]
 """What counts as a fault beside wrong values.
 
-complete: a missing member that is required.
-partial: only a missing key of an item of a list-map.
+complete: a missing required member, and a list that is too short: for whole objects.
+partial: a missing key of a list-map's item: for objects that defaults or an apply will complete.
 sent: as partial, and what pruning would change: nulls, unknown fields, quantities that are numbers.
 """
 INT_LIMITS = {"int32": 2**31, "int64": 2**63}
@@ -63,13 +63,15 @@ Check = Callable[[Any], Sequence[Fault]]
 
 
 class _Compiled(NamedTuple):
-    plain: type | None
-    """The scalar type whose every value is valid, if there is one."""
+    """The check of a schema."""
+
+    always_valid_type: type | None
+    """The scalar type whose every value is valid, if there is one: callers skip the check of such values."""
     check: Check
 
 
 def check(value: Any, schema: Schema, mode: Mode = "complete") -> Sequence[Fault]:
-    """Return the faults of a value."""
+    """Return the faults of a value; none if it is valid."""
     return _compiled[mode](schema).check(value)
 
 
@@ -93,8 +95,8 @@ def _unknown_field(path: str) -> Cause:
 
 def _compile(schema: Schema, mode: Mode) -> _Compiled:
     if schema.get("nullable"):
-        other = _compile({**schema, "nullable": False}, mode).check
-        return _Compiled(None, lambda value: () if value is None else other(value))
+        check_not_null = _compile({**schema, "nullable": False}, mode).check
+        return _Compiled(None, lambda value: () if value is None else check_not_null(value))
     types = _types(schema, mode)
     if types == _TYPES["object"]:
         return _Compiled(None, _map(schema, mode))
@@ -103,15 +105,18 @@ def _compile(schema: Schema, mode: Mode) -> _Compiled:
     rules = _scalar_rules(schema, mode)
     check_scalar = _scalar(schema, types or _ALL_SCALARS, rules)
     if types is not None:
-        plain = next(iter(types))
-        return _Compiled(plain if plain in (str, bool) and not rules[plain] else None, check_scalar)
+        some_type = next(iter(types))
+        has_rules = some_type not in (str, bool) or bool(rules[some_type])  # an integer has its range
+        return _Compiled(None if has_rules else some_type, check_scalar)
     check_map, check_list = _map(schema, mode), _list(schema, mode)
 
     def check_any(value: Any) -> Sequence[Fault]:
-        kind = type(value)
-        return (
-            check_map(value) if kind is dict else check_list(value) if kind is list else check_scalar(value)
-        )
+        value_type = type(value)
+        if value_type is dict:
+            return check_map(value)
+        if value_type is list:
+            return check_list(value)
+        return check_scalar(value)
 
     return _Compiled(None, check_any)
 
@@ -119,9 +124,11 @@ def _compile(schema: Schema, mode: Mode) -> _Compiled:
 _compiled: Mapping[Mode, Callable[[Schema], _Compiled]] = {
     mode: schemas.once(partial(_compile, mode=mode)) for mode in get_args(Mode)
 }
+"""`_compile` for each mode, with a cache."""
 
 
 def _types(schema: Schema, mode: Mode) -> frozenset[type] | None:
+    """Return the Python types of valid values, or None if the schema allows any."""
     if mode == "sent" and schema.get("format") == "quantity":
         return _TYPES["string"]
     if schema.get("x-kubernetes-int-or-string"):
@@ -141,18 +148,18 @@ def _wrong_type(schema: Schema, value: Any) -> Sequence[Fault]:
 def _map(schema: Schema, mode: Mode) -> Check:
     required = frozenset(schema.get("required") or ()) if mode == "complete" else ()
     properties = schema.get("properties") or {}
-    members: dict[str, _Compiled] = {}
-    others: list[_Compiled] = []
+    used_properties: dict[str, _Compiled] = {}
+    other_members: list[_Compiled] = []  # the check of all members that are no properties, once it is used
 
     def member(key: str) -> _Compiled:
-        """Compile on first use: of most schemas, few parts are ever used."""
+        """Compile a member's schema on first use: of most schemas, few parts are ever used."""
         if key in properties:
-            members[key] = _compiled[mode](properties[key])
-            return members[key]
-        if not others:
-            below = schemas.child({**schema, "properties": {}}, "")
-            others.append(_Compiled(None, _unknown[mode]) if below is None else _compiled[mode](below))
-        return others[0]
+            used_properties[key] = _compiled[mode](properties[key])
+            return used_properties[key]
+        if not other_members:
+            child = schemas.child({**schema, "properties": {}}, "")  # that of any key beside the properties
+            other_members.append(_Compiled(None, _unknown[mode]) if child is None else _compiled[mode](child))
+        return other_members[0]
 
     def check_map(value: Any) -> Sequence[Fault]:
         if type(value) is not dict:
@@ -162,8 +169,8 @@ def _map(schema: Schema, mode: Mode) -> Check:
             absent = [name for name in schema["required"] if name not in value]
             faults += [Fault(schemas.path_step(name), status_errors.required) for name in absent]
         for key, item in value.items():
-            plain, check_item = members.get(key) or member(key)
-            if type(item) is not plain and (broken := check_item(item)):
+            always_valid_type, check_item = used_properties.get(key) or member(key)
+            if type(item) is not always_valid_type and (broken := check_item(item)):
                 faults += [Fault(schemas.path_step(key) + fault.path, fault.explain) for fault in broken]
         return faults
 
@@ -175,12 +182,14 @@ _unknown: Mapping[Mode, Check] = {
     "partial": lambda _: (),
     "sent": lambda _: (Fault("", _unknown_field),),
 }
+"""The check of a member that the schema does not know."""
 
 
 def _list(schema: Schema, mode: Mode) -> Check:
-    least, most = schema.get("minItems", 0) if mode == "complete" else 0, schema.get("maxItems", math.inf)
+    least = schema.get("minItems", 0) if mode == "complete" else 0
+    most = schema.get("maxItems", math.inf)
     check_unique = _uniqueness(schema, mode)
-    items: list[_Compiled] = []
+    items: list[_Compiled] = []  # the check of the items, once it is used
 
     def check_list(value: Any) -> Sequence[Fault]:
         if type(value) is not list:
@@ -193,9 +202,9 @@ def _list(schema: Schema, mode: Mode) -> Check:
             faults.append(Fault("", lambda path: status_errors.invalid(path, len(value), f"{path} {rule}")))
         if not items:
             items.append(_compiled[mode](schemas.items(schema)))
-        plain, check_item = items[0]
+        always_valid_type, check_item = items[0]
         for index, item in enumerate(value):
-            if type(item) is not plain and (broken := check_item(item)):
+            if type(item) is not always_valid_type and (broken := check_item(item)):
                 faults += [Fault(f"[{index}]{fault.path}", fault.explain) for fault in broken]
         return [*faults, *check_unique(value)] if check_unique is not None else faults
 
@@ -207,8 +216,9 @@ def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
     if schema.get("x-kubernetes-list-type") == "set":
         return _check_set
     properties = schemas.items(schema).get("properties") or {}
-    keys = [(name, (properties.get(name) or {}).get("default")) for name in schemas.map_keys(schema)]
-    if not keys:
+    # The fields of an item's key, with their defaults.
+    key_fields = [(name, (properties.get(name) or {}).get("default")) for name in schemas.map_keys(schema)]
+    if not key_fields:
         return None
 
     def check_keys(value: list[Any]) -> Sequence[Fault]:
@@ -217,14 +227,14 @@ def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
         for index, item in enumerate(value):
             if type(item) is not dict:
                 continue  # a fault of the item itself
-            for name, default in keys:
+            for name, default in key_fields:
                 if item.get(name, default) is None and mode != "complete":
                     faults.append(Fault(f"[{index}]{schemas.path_step(name)}", status_errors.required))
-            key = tuple([item.get(name, default) for name, default in keys])
+            key = tuple([item.get(name, default) for name, default in key_fields])
             if not _KEY_TYPES.issuperset(map(type, key)):
-                continue
+                continue  # a missing field, or one of a wrong type: faults of the field
             if key in seen:
-                parts = {name: part for (name, _), part in zip(keys, key, strict=True)}
+                parts = {name: part for (name, _), part in zip(key_fields, key, strict=True)}
                 faults.append(Fault(f"[{index}]", partial(_duplicate, parts)))
             seen.add(key)
         return faults
@@ -252,15 +262,16 @@ def _duplicate(value: Any, path: str) -> Cause:
 
 def _scalar(schema: Schema, types: frozenset[type], rules: Mapping[type, Sequence[Rule]]) -> Check:
     def check_scalar(value: Any) -> Sequence[Fault]:
-        kind = type(value)
-        if kind not in types:
+        value_type = type(value)
+        if value_type not in types:
             return _wrong_type(schema, value)
-        for passes, _ in rules[kind]:
+        type_rules = rules[value_type]
+        for passes, _ in type_rules:
             if not passes(value):
                 break
         else:
-            return ()
-        return [Fault("", partial(rule.explain, value)) for rule in rules[kind] if not rule.passes(value)]
+            return ()  # most values: no list is made
+        return [Fault("", partial(rule.explain, value)) for rule in type_rules if not rule.passes(value)]
 
     return check_scalar
 
@@ -320,7 +331,7 @@ _FORMATS: Mapping[str, tuple[Callable[[str], object], str]] = {
         quantity.parse,
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
     ),
-    "date-time": (datetime.fromisoformat, "must be an RFC 3339 date and time"),
+    "date-time": (clock.parse, "must be an RFC 3339 date and time"),
     "byte": (partial(base64.b64decode, validate=True), "must be base64"),
 }
 """String format → its parser, which raises a ValueError, and its rule in words."""

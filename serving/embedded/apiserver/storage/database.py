@@ -1,7 +1,8 @@
 """The SQLite file: the objects, and a log of the state before each change. For one thread at a time.
 
-The state after a change is in the next log entry or in the objects, so each version is written once. With WAL
-and synchronous=FULL an acknowledged write is on the disk, as with etcd; many writes share one sync.
+The state after a change is not in its log entry: it is in the next log entry of the same object, or in the
+table of objects. The log thus has each version once. With WAL and synchronous=FULL a committed transaction is
+on the disk, as with etcd; many writes share one sync.
 """
 
 import math
@@ -23,6 +24,7 @@ from serving.embedded.apiserver.storage.history import (
 )
 
 SCHEMA = 1
+"""The version of the tables, in SQLite's `user_version`; 0 is a new file."""
 _TABLES = (
     """CREATE TABLE objects (
        kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
@@ -32,10 +34,12 @@ _TABLES = (
        before BLOB)""",
     "CREATE TABLE epoch (rv INTEGER NOT NULL)",
 )
+"""`rv` is a resourceVersion. `data` and `before` are objects in JSON; NULL is no object. `epoch` is a table
+of one row."""
 _SLACK = 1 / 20
-"""Share of the bounds of the log by which it may exceed them: a trim for each change would cost as much."""
+"""The log may exceed its bounds by this share of them, so that not every change pays for a trim."""
 _TRIMMED_BYTES = 16 * 1024 * 1024
-"""Most bytes that one trim removes, in some tens of milliseconds: requests wait for it."""
+"""A trim ends once it has removed so many bytes, after some tens of milliseconds: requests wait for it."""
 
 
 class DatabaseContents(NamedTuple):
@@ -55,18 +59,19 @@ class Database:
             path: the file.
             epoch: first resourceVersion of a new file. It comes from the clock, so that versions of a deleted
                 file are older than the new one, and clients that hold them list again.
-            history: number of changes kept.
-            history_bytes: bytes of their objects that are kept, in memory and in the file.
+            history: the most changes that are kept.
+            history_bytes: the most bytes of their objects that are kept, in memory and in the file.
 
         Raises:
             errors.UserError: the file is damaged, or not a database of Slipway.
         """
         self._history, self._history_bytes = history, history_bytes
         self._untrimmed = 0
+        """Changes staged since the last trim."""
         self._log_bytes = 0
-        """Bytes of the objects in the log as committed."""
+        """Bytes of the objects in the committed log."""
         self._staged_bytes = 0
-        """What the staged changes add to them."""
+        """By how many bytes the staged transaction changes `_log_bytes`: changes add, a trim subtracts."""
         try:
             path.touch(mode=0o600)
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -77,6 +82,7 @@ class Database:
             ) from error
 
     def _prepare(self, path: Path, epoch: int) -> None:
+        """Configure the connection, and create the tables of a new file."""
         run = self._connection.execute
         run("PRAGMA journal_mode=WAL")
         run("PRAGMA synchronous=FULL")
@@ -128,7 +134,7 @@ class Database:
             changes.append(change)
             size += change.size
             if size > self._history_bytes:
-                break  # the history would forget this one at once, and all before it
+                break  # the history forgets this change at once; older changes need not be read
         self._log_bytes = int(run("SELECT total(length(before)) FROM log").fetchone()[0])
         floor = changes[-1].version - 1 if changes else run("SELECT rv FROM epoch").fetchone()[0]
         history = ChangeHistory(self._history, floor, self._history_bytes)
@@ -137,10 +143,10 @@ class Database:
         return DatabaseContents(objects, history)
 
     def stage(self, changes: Sequence[ObjectChange]) -> None:
-        """Write the changes in a transaction; on `sqlite3.Error`, none is written.
+        """Begin a transaction with the changes, oldest first; on `sqlite3.Error`, roll it back.
 
-        Takes some 20 us a change. Call it on the event loop: each SQLite statement releases the interpreter's
-        lock, and another thread would wait up to 5 ms to take it back from a busy loop.
+        A change takes some 20 us. Call this on the event loop: each SQLite statement releases the
+        interpreter's lock, and another thread would wait up to 5 ms to take it back from a busy loop.
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
@@ -166,20 +172,24 @@ class Database:
         self._log_bytes += self._staged_bytes
 
     def _trim(self, newest: int) -> None:
-        """Delete the oldest changes beyond the bounds; never the newest, whose version is the store's."""
+        """Delete the oldest changes beyond the bounds.
+
+        The newest change is kept, as `load` takes the store's resourceVersion from it.
+        """
         run = self._connection.execute
-        floor = newest - self._history
-        excess = self._log_bytes + self._staged_bytes - self._history_bytes
-        removed = last = 0
+        newest_beyond_count = newest - self._history
+        excess_bytes = self._log_bytes + self._staged_bytes - self._history_bytes
+        removed_bytes = last_removed = 0
         rows = run("SELECT rv, ifnull(length(before), 0) FROM log WHERE rv < ? ORDER BY rv", (newest,))
         for rv, size in rows:
-            if (rv > floor and removed >= excess) or removed >= _TRIMMED_BYTES:
+            is_within_bounds = rv > newest_beyond_count and removed_bytes >= excess_bytes
+            if is_within_bounds or removed_bytes >= _TRIMMED_BYTES:
                 break
-            removed += size
-            last = rv
+            removed_bytes += size
+            last_removed = rv
         rows.close()
-        run("DELETE FROM log WHERE rv <= ?", (last,))
-        self._staged_bytes -= removed
+        run("DELETE FROM log WHERE rv <= ?", (last_removed,))
+        self._staged_bytes -= removed_bytes
         self._untrimmed = 0
 
     def _roll_back(self) -> None:
@@ -187,6 +197,7 @@ class Database:
             self._connection.execute("ROLLBACK")
 
     def _write(self, change: ObjectChange) -> None:
+        """Write a change into the objects and the log."""
         run = self._connection.execute
         row_key = (change.kind, *change.key)
         if change.after is None:

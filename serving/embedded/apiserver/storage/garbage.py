@@ -23,6 +23,7 @@ class Delete:
 
     target: Object
     policy: str = "Background"
+    """The `propagationPolicy`: what happens to the target's own dependents."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,10 @@ def references(obj: Object) -> list[dict[str, Any]]:
 
 
 def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
-    """Return the steps for an object some or all of whose owners are gone."""
+    """Return the steps for an object with owners: references to absent ones are removed.
+
+    If all are absent, the object is deleted.
+    """
     owners = references(obj)
     if not owners or is_deleting(obj):
         return []
@@ -62,6 +66,7 @@ def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
 
 
 def _holds(obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
+    """Whether an owner reference keeps the object: its owner exists, or may exist."""
     if kinds.of(ref.get("apiVersion", ""), ref.get("kind", "")) is None:
         return True  # a kind that is not served here: whether the owner exists is unknown
     owner = find_by_uid(ref.get("uid", ""))
@@ -74,7 +79,11 @@ def _holds(obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
 
 
 def steps_for_owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
-    """Return the next steps of a deletion that deletes dependents first (foreground) or orphans them."""
+    """Return the next steps of a deletion that first orphans the dependents, or deletes them (foreground).
+
+    Foreground waits for the dependents with `blockOwnerDeletion`. One of these that has other owners loses
+    its reference; any dependent without other owners is deleted.
+    """
     finalizers = obj["metadata"].get("finalizers") or []
     if not is_deleting(obj):
         return []
@@ -83,7 +92,7 @@ def steps_for_owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
         steps: list[Step] = [Rewrite(child, _without(child, {uid})) for child in dependents]
         return steps or [_released(obj, ORPHAN)]
     if FOREGROUND in finalizers:
-        shared: list[Step] = [
+        releases: list[Step] = [
             Rewrite(child, _without(child, {uid}))
             for child in dependents
             if _blocks(child, uid) and not _is_only_owner(child, uid)
@@ -94,11 +103,14 @@ def steps_for_owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
             for child in dependents
             if not is_deleting(child) and _is_only_owner(child, uid)
         ]
-        return [*shared, *deletions] if is_blocked else [*deletions, _released(obj, FOREGROUND)]
+        if is_blocked:
+            return [*releases, *deletions]
+        return [*deletions, _released(obj, FOREGROUND)]  # without a blocking dependent there are no releases
     return []
 
 
 def _blocks(child: Object, uid: str) -> bool:
+    """Whether a foreground deletion of the owner with this uid waits for the child."""
     return any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in references(child))
 
 
@@ -108,6 +120,10 @@ def _is_only_owner(child: Object, uid: str) -> bool:
 
 
 def _released(obj: Object, finalizer: str) -> Step:
+    """Return the step that removes a finalizer, and the object with its last one.
+
+    A Pod with a grace period is kept: the node removes it once its processes have ended.
+    """
     finalizers = [name for name in obj["metadata"]["finalizers"] if name != finalizer]
     if not finalizers and not obj["metadata"].get("deletionGracePeriodSeconds"):
         return RemoveFromStore(obj)
@@ -115,10 +131,12 @@ def _released(obj: Object, finalizer: str) -> Step:
 
 
 def _without(obj: Object, uids: set[str]) -> Object:
+    """Return the object without its references to the owners with these uids."""
     return _with_meta(obj, "ownerReferences", [ref for ref in references(obj) if ref["uid"] not in uids])
 
 
 def _with_meta(obj: Object, field: str, value: list[Any]) -> Object:
+    """Return the object with a list in its metadata; an empty list removes the field."""
     meta = {**obj["metadata"], field: value}
     if not value:
         del meta[field]

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from serving import clock, errors
 from serving.embedded.apiserver.storage import garbage
@@ -18,15 +19,24 @@ from serving.settings import ApiSettings
 log = logging.getLogger(__name__)
 
 ObjectId = tuple[str, ObjectKey]
-"""Identifier of the kind, and key."""
+"""Identifier of the kind (`store.identifier`), and key."""
 _KINDS = {identifier(kind): kind for kind in kinds.ALL}
 _OPTIONS = WriteOptions("slipway-garbage-collector")
 _BATCH = 200
 """Objects checked before the event loop serves requests again."""
 _SWEEP_SECONDS = 300.0
-"""Between searches for expired Events, which live for an hour; those of a thousand Inferences take 0.15 s."""
+"""Between searches for expired Events, which live for an hour. For a thousand Inferences one takes 0.15 s."""
 _RETRY_SECONDS = 1.0
 """Pause after the disk refused a write."""
+
+
+class _PendingStep(NamedTuple):
+    """A step whose write is not committed yet."""
+
+    source: ObjectId
+    """The object whose rules the step follows."""
+    target: ObjectId
+    write: PendingWrite
 
 
 class GarbageCollector:
@@ -37,8 +47,11 @@ class GarbageCollector:
         self._writer, self._store, self._settings = writer, writer.store, settings
         self._ids_by_uid: dict[str, ObjectId] = {}
         self._dependents: dict[str, dict[ObjectId, None]] = {}
+        """Uid of an owner → the objects with a reference to it, as the keys, in order."""
         self._terminating: set[str] = set()
+        """Names of the namespaces that are being deleted."""
         self._queue: dict[ObjectId, None] = {}
+        """The objects to check, as the keys, in order."""
         self._wake = asyncio.Event()
         for kind in kinds.ALL:
             for key, entry in self._store.objects(kind).items():
@@ -67,6 +80,7 @@ class GarbageCollector:
                 await self._take_steps(self._steps_of(batch))
 
     def _changed(self, change: ObjectChange) -> None:
+        """Index a committed change, and enqueue the objects for which it may have steps."""
         object_id = (change.kind, change.key)
         latest = change.after or change.before
         assert latest is not None
@@ -74,13 +88,15 @@ class GarbageCollector:
         after = garbage.references(latest.object)
         is_update = change.before is not None and change.after is not None
         if is_update and before == after and not is_deleting(latest.object):
-            return  # who must go with whom is as before, and most writes are such
+            return  # most writes: neither the references nor the deletion changed
         self._index(object_id, change.before, change.after)
         if change.after is None:
+            # Their owner is gone.
             self._enqueue(*self._dependents.get(latest.object["metadata"]["uid"], ()))
         elif after or is_deleting(latest.object):
             self._enqueue(object_id)
         for ref in after + before:
+            # The deletion of an owner may wait for this dependent.
             owner = self._ids_by_uid.get(ref["uid"])
             entry = self._entry(owner) if owner else None
             if owner and entry and is_deleting(entry.object):
@@ -95,6 +111,7 @@ class GarbageCollector:
             self._wake.set()
 
     def _index(self, object_id: ObjectId, before: ObjectVersion | None, after: ObjectVersion | None) -> None:
+        """Replace an object's entries in the indexes; None is an object that does not exist."""
         if before is not None:
             self._ids_by_uid.pop(before.object["metadata"]["uid"], None)
             for ref in garbage.references(before.object):
@@ -108,9 +125,10 @@ class GarbageCollector:
                 self._dependents.setdefault(ref["uid"], {})[object_id] = None
         if object_id[0] == identifier(kinds.NAMESPACE):
             name = object_id[1].name
-            (self._terminating.add if after and is_deleting(after.object) else self._terminating.discard)(
-                name
-            )
+            if after is not None and is_deleting(after.object):
+                self._terminating.add(name)
+            else:
+                self._terminating.discard(name)
 
     def _entry(self, object_id: ObjectId) -> ObjectVersion | None:
         return self._store.newest(_KINDS[object_id[0]], object_id[1])
@@ -120,7 +138,7 @@ class GarbageCollector:
         entry = None if object_id is None else self._entry(object_id)
         return entry.object if entry is not None and entry.object["metadata"]["uid"] == uid else None
 
-    def _steps(self, object_id: ObjectId) -> list[garbage.Step]:
+    def _steps_of_one(self, object_id: ObjectId) -> list[garbage.Step]:
         entry = self._entry(object_id)
         if entry is None:
             return []
@@ -132,6 +150,7 @@ class GarbageCollector:
         return garbage.steps_for_owner(obj, dependents) + garbage.steps_for_dependent(obj, self._find_by_uid)
 
     def _content(self, namespace: str) -> Iterator[Object]:
+        """Yield the objects in a namespace, including pending writes."""
         for kind in kinds.ALL:
             if kind.namespaced:
                 for key in self._store.keys(kind, namespace):
@@ -141,7 +160,7 @@ class GarbageCollector:
 
     def _steps_of(self, object_ids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, garbage.Step]]:
         for object_id in object_ids:
-            for step in self._steps(object_id):
+            for step in self._steps_of_one(object_id):
                 yield object_id, step
 
     def _expired_events(self) -> Iterator[tuple[ObjectId, garbage.Step]]:
@@ -151,12 +170,12 @@ class GarbageCollector:
                 yield (identifier(kinds.EVENT_V1), key), garbage.Delete(entry.object)
 
     async def _take_steps(self, steps: Iterator[tuple[ObjectId, garbage.Step]]) -> None:
-        """Take the steps, each with the object whose rules it follows.
+        """Take the steps; each comes with its source, the object whose rules it follows.
 
-        Where an object could not be written, both are checked again: the target has no steps of its own, if
-        the step was one of its owner or namespace.
+        After a step that failed, or whose target has changed since, source and target are checked again. To
+        check the target alone is not enough: a step of its owner or namespace is not one of its own.
         """
-        pending: list[tuple[ObjectId, ObjectId, PendingWrite]] = []
+        pending: list[_PendingStep] = []
         for source, step in steps:
             kind = kinds.of(step.target["apiVersion"], step.target["kind"])
             assert kind is not None
@@ -173,7 +192,7 @@ class GarbageCollector:
                 log.exception("%s %s is not collected before its next change", *target)
                 continue
             if write is not None:
-                pending.append((source, target, write))
+                pending.append(_PendingStep(source, target, write))
         for source, target, write in pending:
             try:
                 await write.committed()
@@ -185,6 +204,7 @@ class GarbageCollector:
     def _write(
         self, kind: Kind, key: ObjectKey, entry: ObjectVersion, step: garbage.Step
     ) -> PendingWrite | None:
+        """Submit the write of a step; None if the step, a deletion, changes nothing."""
         if isinstance(step, garbage.RemoveFromStore):
             return self._store.submit(kind, key, None)
         if isinstance(step, garbage.Rewrite):

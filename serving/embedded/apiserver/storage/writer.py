@@ -137,7 +137,7 @@ class ObjectWriter:
     async def update(self, kind: Kind, key: ObjectKey, body: Object, options: WriteOptions) -> WriteResult:
         """Replace an object, its status or its scale."""
         old = self.existing(kind, key)
-        if options.subresource != "scale" and object_meta.must_say_version(kind):
+        if options.subresource != "scale" and object_meta.requires_version(kind):
             _require_version(kind, key, body)
         outcome = write_path.update(kind, old.object, body, _request(options))
         return await self._replace(kind, key, old, outcome, options)

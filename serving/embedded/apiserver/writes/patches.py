@@ -82,6 +82,8 @@ def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any
         result = _applied(schemas.clone(base), patch)
     except jsonpatch.InvalidJsonPatch as error:
         raise status_errors.bad_request(f"invalid JSON patch: {error}") from error
+    except RecursionError as error:  # a failed `test` of a deep value: its message has the value
+        raise depth.too_deep("the patched object") from error
     except (jsonpatch.JsonPatchException, JsonPointerException) as error:
         name = base["metadata"]["name"]
         message = (
@@ -108,7 +110,10 @@ def _applied(value: Any, patch: list[Any]) -> Any:
     copied = 0
     for index, operation in enumerate(patch):
         if operation["op"] == "copy":
-            copied += len(orjson.dumps(resolve_pointer(value, operation["from"])))
+            source = resolve_pointer(value, operation["from"])
+            depth.check(source, "a copied value")  # copies can double the nesting; the encoder takes 254
+            # The end of a list, which a pointer with "-" denotes, is no JSON: the library refuses it below.
+            copied += len(orjson.dumps(source, default=lambda _: None))
             if copied > MAX_COPIED:
                 cause = status_errors.invalid(
                     f"[{index}].from", operation["from"], f"copies may make at most {MAX_COPIED} bytes"

@@ -77,7 +77,7 @@ def update(kind: Kind, old: Object, body: Object, request: WriteRequest) -> Writ
         body = scale.from_scale(old, body)
     sent = _read(kind, body, request, old)
     obj = sent.object
-    obj["metadata"] = object_meta.keep(kind, old["metadata"], obj.get("metadata") or {})
+    obj["metadata"] = object_meta.updated(kind, old["metadata"], obj.get("metadata") or {})
     obj = _in_scope(kind, old, obj, request)
     _complete(kind, obj, old, valid=sent.valid)
     before = old["metadata"].get("managedFields") or []
@@ -158,14 +158,14 @@ def _applied_new(
 
 
 def _applied_over(kind: Kind, old: Object, config: Object, request: WriteRequest) -> Object:
-    # First the checks of `keep`: a stale resourceVersion or another uid is refused before other conflicts.
-    object_meta.keep(kind, old["metadata"], config.get("metadata") or {})
+    # First the checks of `updated`: a stale resourceVersion or another uid is refused before other conflicts.
+    object_meta.updated(kind, old["metadata"], config.get("metadata") or {})
     live = {**old, "metadata": _without_managed_fields(old["metadata"])}
     obj, entries = managed_fields.applied(
         old["metadata"].get("managedFields") or [], live, _ownable(kind, config, request), schemas.of(kind),
         _owner(kind, request, managed_fields.APPLY), force=request.options.force, now=request.now,
     )  # fmt: skip
-    obj["metadata"] = object_meta.keep(kind, old["metadata"], obj.get("metadata") or {})
+    obj["metadata"] = object_meta.updated(kind, old["metadata"], obj.get("metadata") or {})
     obj = _in_scope(kind, old, obj, request)
     _complete(kind, obj, old, valid=False)
     return _old_if_equal(old, _with_managed_fields(obj, entries))
@@ -183,7 +183,7 @@ def _ownable(kind: Kind, config: Object, request: WriteRequest) -> Object:
 
 
 def _new_metadata(kind: Kind, meta: Object, namespace: str | None, request: WriteRequest) -> Object:
-    return object_meta.begin(kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix)
+    return object_meta.created(kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix)
 
 
 class _Body(NamedTuple):
@@ -289,7 +289,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
         broken += admission.check(kind, obj, old) if runs_admission else ()
     if broken:
         raise status_errors.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
-    if old is not None and kind in object_meta.GENERATIONS and _desired(obj) != _desired(old):
+    if old is not None and kind in object_meta.KINDS_WITH_GENERATION and _desired(obj) != _desired(old):
         meta["generation"] = int(meta.get("generation") or 0) + 1
 
 

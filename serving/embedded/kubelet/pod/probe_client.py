@@ -17,6 +17,8 @@ from serving.system.network import replica_connections, socket_diag, sockets
 
 MAX_HEADERS = 64
 """The most headers of an answer that are read."""
+_DEFAULT_HEADERS = {"User-Agent": "slipway-probe", "Accept": "*/*", "Connection": "close"}
+"""Headers of a probe by HTTP, unless its spec has others."""
 
 
 @dataclass(frozen=True)
@@ -96,20 +98,27 @@ async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAn
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # as kubelet: the probe checks liveness, not identity
-    headers = {
-        "Host": f"{host}:{port}",
-        "User-Agent": "slipway-probe",
-        "Accept": "*/*",
-        "Connection": "close",
-    }
-    headers |= {header["name"]: header["value"] for header in action.get("httpHeaders") or []}
+    headers = _request_headers(action, f"{host}:{port}")
     async with _connection(target, action.get("host"), port, context) as (reader, writer):
-        lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
         writer.write("\r\n".join(lines).encode())
         status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split(" ", 2)
         code = int(status_line[1]) if len(status_line) > 1 and status_line[1].isdigit() else 0
         problem = None if 200 <= code < 400 else f"HTTP status {code}"
         return ProbeAnswer(problem, await _read_headers(reader))
+
+
+def _request_headers(action: Mapping[str, Any], host: str) -> list[tuple[str, str]]:
+    """Return the headers of a probe as kubelet sends them: names have no case, and may occur several times.
+
+    The first `Host` replaces `host`, if it has a value; the others are left out.
+    """
+    own = [(header["name"], header["value"]) for header in action.get("httpHeaders") or []]
+    hosts = [value for name, value in own if name.lower() == "host"]
+    sent = [(name, value) for name, value in own if name.lower() != "host"]
+    names = {name.lower() for name, _ in sent}
+    defaults = [(name, value) for name, value in _DEFAULT_HEADERS.items() if name.lower() not in names]
+    return [("Host", next(iter(hosts), "") or host), *defaults, *sent]
 
 
 @contextlib.asynccontextmanager

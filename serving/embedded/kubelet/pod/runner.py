@@ -324,10 +324,7 @@ class PodRunner:
                 for name in [name for name, state in containers.states.items() if state.running]:
                     ends.create_task(self._end(name))
         await stopping.remove(self._directory, self._node.cgroups, 0.0, self._gone)
-        if self._identity.socket is not None:
-            (self._node.data_dir.pod_sockets / self._identity.socket).unlink(missing_ok=True)
-        self._node.ports.release(self._identity, clock.monotonic())
-        self._node.identities.release(self._identity)
+        self._node.release(self._identity)
         if any("image" in volume for volume in self.pod["spec"].get("volumes") or []):
             await self._node.images.release(self._uid)
         await termination.delete_from_api(self._node.kube, self.pod, self._gone)

@@ -54,7 +54,7 @@ class DeploymentController:
             rolled_out=_annotation(deployment, names.TEMPLATE_HASH_ANNOTATION),
             taken=self._owned.taken(deployment) | {p.name for p in standbys},
         )
-        reserve = standby.next_standbys(
+        standby_plan = standby.next_standbys(
             standbys,
             spec,
             now,
@@ -62,7 +62,7 @@ class DeploymentController:
             needed=len(planned.create),
             settled=all(p.available(spec.min_ready_seconds, now) for p in serving if p.active),
         )
-        failure = await self._act(deployment, spec, planned, reserve)
+        failure = await self._act(deployment, spec, planned, standby_plan)
         report = status.report(
             deployment,
             spec,
@@ -73,13 +73,20 @@ class DeploymentController:
         written_after = await self._write(key, deployment, report)
         if failure is not None:
             raise errors.Temporary("FailedCreate", failure.message) from failure
-        pending = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(deployment) else None
-        times = (planned.requeue_after, reserve.requeue_after, report.requeue_after, written_after, pending)
+        # A write that the watch never delivers expires in the cache after this time, without a change.
+        expiry = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(deployment) else None
+        times = (
+            planned.requeue_after,
+            standby_plan.requeue_after,
+            report.requeue_after,
+            written_after,
+            expiry,
+        )
         due = [after for after in times if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None
 
     def _pods(self, deployment: Object) -> tuple[list[pods.PodFacts], list[pods.PodFacts]]:
-        """Return the replicas, and the standby Pods."""
+        """Return (replicas, standby Pods)."""
         owned = [pods.read(pod) for pod in self._owned.of(deployment)]
         return [p for p in owned if not p.standby], [p for p in owned if p.standby]
 
@@ -102,20 +109,22 @@ class DeploymentController:
         deployment: Object,
         spec: plan.DeploymentSpec,
         planned: plan.DeploymentPlan,
-        reserve: standby.StandbyPlan,
+        standby_plan: standby.StandbyPlan,
     ) -> errors.ApiError | None:
         """Promote, delete and create Pods; return the API's refusal of a creation, if any."""
-        await self._promote(deployment, reserve.promote)
-        await self._owned.delete(kinds.DEPLOYMENT, deployment, (*planned.delete, *reserve.delete))
+        await self._promote(deployment, standby_plan.promote)
+        await self._owned.delete(kinds.DEPLOYMENT, deployment, (*planned.delete, *standby_plan.delete))
         extra = {names.POD_TEMPLATE_HASH_LABEL: spec.template_hash}
+        # Each promoted standby Pod takes the place of one Pod to create.
+        names_to_create = planned.create[len(standby_plan.promote) :]
         bodies = [
             pods.build(kinds.DEPLOYMENT, deployment, name, self._node, extra_labels=extra)
-            for name in planned.create[len(reserve.promote) :]
+            for name in names_to_create
         ]
         extra = {**extra, names.STANDBY_LABEL: "true"}
         bodies += [
             pods.build(kinds.DEPLOYMENT, deployment, name, self._node, extra_labels=extra)
-            for name in self._free_names(deployment, spec, reserve.create)
+            for name in self._free_names(deployment, spec, standby_plan.create)
         ]
         try:
             await self._owned.create(kinds.DEPLOYMENT, deployment, bodies)
@@ -125,7 +134,7 @@ class DeploymentController:
         return None
 
     async def _promote(self, deployment: Object, chosen: tuple[pods.PodFacts, ...]) -> None:
-        """Make standby Pods replicas; the next reconcile replaces one that is gone."""
+        """Make standby Pods replicas; the next reconcile replaces a standby Pod that is gone."""
         for pod in chosen:
             patch = {"metadata": {"uid": pod.uid, "labels": {names.STANDBY_LABEL: None}}}
             with contextlib.suppress(errors.NotFound, errors.Conflict):

@@ -1,9 +1,8 @@
 """Decides which Pods of a Deployment to create and to delete. Pure.
 
 The arithmetic is that of k8s.io/kubernetes/pkg/controller/deployment/rolling.go, on Pods instead of
-ReplicaSets. Two invariants hold at every step: deletions never take the
-number of available Pods below `replicas - maxUnavailable`, and creations never take the number of Pods above
-`replicas + maxSurge`.
+ReplicaSets. Two invariants hold at every step: deletions never take the number of available Pods below
+`replicas - maxUnavailable`, and creations never take the number of Pods above `replicas + maxSurge`.
 """
 
 import datetime as dt
@@ -154,7 +153,11 @@ def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
 def _surplus(
     spec: DeploymentSpec, new: list[PodFacts], old: list[PodFacts], available: set[str], most: int
 ) -> list[PodFacts]:
-    """Return Pods above the limits: unavailable ones, then available old ones down to the floor."""
+    """Return the surplus Pods to delete: new ones above `replicas`, and as many as exceed `most` in total.
+
+    The new Pods above `replicas` come first, then old Pods, then other new ones. After the first group,
+    available Pods are deleted only down to the floor.
+    """
     excess = max(len(new) + len(old) - most, len(new) - spec.replicas, 0)
     if not excess:
         return []
@@ -170,9 +173,14 @@ def _surplus(
 def _replaced(
     spec: DeploymentSpec, new: list[PodFacts], old: list[PodFacts], available: set[str], creating: int
 ) -> list[PodFacts]:
-    """Return old Pods to replace: unavailable ones, then available ones down to the floor."""
+    """Return old Pods to replace: unavailable ones, then available ones down to the floor.
+
+    `creating` is the number of new Pods that this step creates.
+    """
+    # As maxScaledDown of rolling.go: new Pods that are not yet available do not count towards the floor.
     new_unavailable = sum(p.uid not in available for p in new) + creating
-    limit = len(new) + creating + len(old) - spec.floor - new_unavailable
+    total = len(new) + creating + len(old)
+    limit = total - spec.floor - new_unavailable
     return _deletable(_ranked(old, available), available, limit, len(available) - spec.floor)
 
 
@@ -191,7 +199,10 @@ def _deletable(pods: list[PodFacts], available: set[str], limit: int, spare: int
 
 
 def _ranked(pods: list[PodFacts], available: set[str]) -> list[PodFacts]:
-    """Sort by the loss: unavailable, not ready, pending, lately ready, often restarted, newest first."""
+    """Sort by the cost of a deletion, least first.
+
+    Unavailable, not ready, pending, lately ready, often restarted and new Pods come first, in this order.
+    """
     newest_first = sorted(pods, key=lambda p: (p.created, p.name), reverse=True)
     return sorted(
         newest_first,

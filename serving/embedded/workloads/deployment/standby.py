@@ -1,8 +1,9 @@
 """Decides about standby replicas: started Pods of a Deployment that get no traffic until promoted. Pure.
 
-An annotation of the Deployment is their number; a label excludes the Pods from EndpointSlices and from the
-Deployment's counts. Removing the label promotes a standby Pod. Another is started when every serving replica
-is ready, so that its start takes no resources from them. Kubernetes has no equivalent.
+The annotation `slipway.dev/standby` of a Deployment has the wanted number of standby Pods. The label of the
+same name excludes a Pod from EndpointSlices and from the Deployment's counts; removing the label promotes the
+Pod. A standby Pod is created only while every serving replica is available, so that its start takes no
+resources from replicas that start. Kubernetes has no equivalent.
 """
 
 import datetime as dt
@@ -29,7 +30,7 @@ class StandbyPlan:
 
 
 def count(deployment: Mapping[str, Any]) -> int:
-    """Return the number of standby Pods of a Deployment; 0 if the annotation is not a number."""
+    """Return the wanted number of standby Pods of a Deployment; 0 if the annotation is not a number."""
     text = (deployment["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION, "")
     return min(int(text), MAX_STANDBYS) if text.isdecimal() else 0
 
@@ -49,9 +50,9 @@ def next_standbys(
         standbys: the Deployment's Pods with the label.
         spec: the spec of the Deployment.
         now: UTC.
-        kept: the number of standby Pods.
+        kept: the wanted number of standby Pods, from `count`.
         needed: the number of replicas to create.
-        settled: whether every serving replica is ready.
+        settled: whether every serving replica is available.
     """
     living = [p for p in standbys if p.active and p.template_hash == spec.template_hash]
     # The order does not depend on the progress of the watch: a repeated plan takes the same Pods.

@@ -44,7 +44,11 @@ def has_exceeded(status: Mapping[str, Any]) -> bool:
 
 
 def may_wait(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a status only reports that Pods are starting, which a ready Pod is about to change."""
+    """Whether the write of `new` over `old` may wait, as a ready Pod is about to change the status again.
+
+    It may while Pods are unavailable, if neither the numbers of ready and available Pods nor the status of a
+    condition differ.
+    """
     if new["unavailableReplicas"] == 0:
         return False
     if any(int(old.get(count) or 0) != new[count] for count in ("readyReplicas", "availableReplicas")):
@@ -113,7 +117,7 @@ def _progressing(
 ) -> tuple[Object, dt.timedelta | None]:
     """Return the Progressing condition, and the time until its deadline."""
     before = conditions.find(old.get("conditions"), "Progressing")
-    current = _phase(before, old, counts, spec, now)
+    current = _without_deadline(before, old, counts, spec, now)
     if current["reason"] in (COMPLETE, EXCEEDED, PAUSED):
         return current, None  # a Pod that dies after the rollout does not restart it
     since = parse_time(current.get("lastUpdateTime")) or now
@@ -124,14 +128,14 @@ def _progressing(
     return _condition("Progressing", "False", EXCEEDED, message, lastUpdateTime=_stamp(now)), None
 
 
-def _phase(
+def _without_deadline(
     before: Mapping[str, Any] | None,
     old: Object,
     counts: dict[str, int],
     spec: DeploymentSpec,
     now: dt.datetime,
 ) -> Object:
-    """Return the Progressing condition without its deadline; `before` itself without progress."""
+    """Return the Progressing condition without its deadline; a copy of `before` if nothing has changed."""
     reason_before = before["reason"] if before is not None else ""
     revision = f'Revision "{spec.template_hash}"'
     complete = counts["replicas"] == counts["updatedReplicas"] == counts["availableReplicas"] == spec.replicas
@@ -154,10 +158,12 @@ def _phase(
 
 
 def _progressed(old: Object, counts: dict[str, int]) -> bool:
-    old_before = int(old.get("replicas") or 0) - int(old.get("updatedReplicas") or 0)
+    """Whether the counts are closer to the end of the rollout than those of the stored status `old`."""
+    outdated_before = int(old.get("replicas") or 0) - int(old.get("updatedReplicas") or 0)
+    outdated = counts["replicas"] - counts["updatedReplicas"]
     return (
         counts["updatedReplicas"] > int(old.get("updatedReplicas") or 0)
-        or counts["replicas"] - counts["updatedReplicas"] < old_before
+        or outdated < outdated_before
         or counts["readyReplicas"] > int(old.get("readyReplicas") or 0)
         or counts["availableReplicas"] > int(old.get("availableReplicas") or 0)
     )

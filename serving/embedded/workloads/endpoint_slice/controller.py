@@ -8,6 +8,7 @@ from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
 OF_SERVICE = "service"
+"""Index of the informer of slices: namespace and name of the Service."""
 GATHER_SECONDS = 0.5
 """Delay of changes of Pods that do not serve, so that a new Pod, its address and its readiness are one write
 (k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
@@ -18,7 +19,10 @@ SLICE_LABELS = f"{plan.MANAGED_BY_LABEL}={plan.MANAGER}"
 
 
 class EndpointsController:
-    """Make it before its informers run; `slices` has the slices with `SLICE_LABELS` only."""
+    """Writes the EndpointSlices of each Service; `loop` reconciles the Services.
+
+    It must exist before its informers run. The informer `slices` has the slices with `SLICE_LABELS` only.
+    """
 
     def __init__(
         self, kube: Kube, services: Informer, pods: Informer, slices: Informer, settings: ControllerSettings
@@ -29,7 +33,9 @@ class EndpointsController:
         self._slices = slices
         self._selection: Selection[Key] = Selection()
         self._placeholders = Settling()
+        """Services whose first, empty slice waits for `PLACEHOLDER_SECONDS`."""
         self._gathering = Settling()
+        """Services whose changes of Pods that do not serve wait for `GATHER_SECONDS`."""
         self.loop = Reconciler("endpoints", self.reconcile, settings)
         services.on_change(self._service_changed)
         pods.on_change(self._pod_changed)

@@ -30,23 +30,29 @@ def selector(service: Mapping[str, Any]) -> dict[str, str]:
 
 
 def slices(service: Object, pods_: Iterable[Object]) -> list[Object]:
-    """Return the slices of a Service, in a stable order, for the Pods that it selects."""
+    """Return the slices of a Service, in a stable order, for the Pods that it selects.
+
+    A Service without endpoints has one empty slice; a Service without a selector has none.
+    """
     if not selector(service):
         return []
-    by_ports: dict[bytes, tuple[list[Object], list[Object]]] = {}
+    ports_by_key: dict[bytes, list[Object]] = {}
+    endpoints_by_key: dict[bytes, list[Object]] = {}
     for pod in sorted(pods_, key=lambda p: p["metadata"]["name"]):
         endpoint = _endpoint(service, pod)
         if endpoint is not None:
             ports = _ports(service, pod)
-            by_ports.setdefault(orjson.dumps(ports), (ports, []))[1].append(endpoint)
-    if not by_ports:
-        by_ports[b""] = ([], [])
-    chunks = [
-        (ports, endpoints[start : start + MAX_ENDPOINTS])
-        for _, (ports, endpoints) in sorted(by_ports.items())
-        for start in range(0, max(len(endpoints), 1), MAX_ENDPOINTS)
-    ]
-    return [_slice(service, number, *chunk) for number, chunk in enumerate(chunks)]
+            key = orjson.dumps(ports)
+            ports_by_key[key] = ports
+            endpoints_by_key.setdefault(key, []).append(endpoint)
+    if not endpoints_by_key:
+        return [_slice(service, 0, [], [])]
+    slices_: list[Object] = []
+    for key, endpoints in sorted(endpoints_by_key.items()):
+        for start in range(0, len(endpoints), MAX_ENDPOINTS):
+            chunk = endpoints[start : start + MAX_ENDPOINTS]
+            slices_.append(_slice(service, len(slices_), ports_by_key[key], chunk))
+    return slices_
 
 
 def relevant(pod: Object | None) -> object:
@@ -111,6 +117,7 @@ def _ports(service: Object, pod: Object) -> list[Object]:
 
 
 def _target(target: int | str, fallback: int, protocol: str, pod: Object) -> int | None:
+    """Resolve a targetPort on a Pod: a number, `fallback` for 0, or the name of a containerPort."""
     if isinstance(target, int):
         return target or fallback
     for container in pod["spec"].get("containers") or []:
@@ -159,15 +166,15 @@ def is_urgent(desired: Object, stored: Object | None) -> bool:
         return True
     if stored is None:
         return False
-    return not same({**desired, **{part: stored.get(part) for part in ("endpoints", "ports")}}, stored)
+    with_stored_endpoints = {**desired, "endpoints": stored.get("endpoints"), "ports": stored.get("ports")}
+    return not same(with_stored_endpoints, stored)
 
 
 def _serving(slice_: Object) -> tuple[list[Object], list[Object]] | None:
-    endpoints = [
-        endpoint
-        for endpoint in slice_.get("endpoints") or []
-        if not {"ready", "serving"}.isdisjoint(
-            key for key, yes in (endpoint.get("conditions") or {}).items() if yes
-        )
-    ]
+    """Return (ports, endpoints that are ready or serving); None without such endpoints."""
+    endpoints = []
+    for endpoint in slice_.get("endpoints") or []:
+        endpoint_conditions = endpoint.get("conditions") or {}
+        if endpoint_conditions.get("ready") or endpoint_conditions.get("serving"):
+            endpoints.append(endpoint)
     return (slice_.get("ports") or [], endpoints) if endpoints else None

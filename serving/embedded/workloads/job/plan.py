@@ -21,7 +21,7 @@ from serving.resources.events import EventToEmit
 UNSUPPORTED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")
 """Fields of a Job's spec that are not supported, and fail the Job."""
 LONGEST = dt.timedelta(days=36_500)
-"""Of all deadlines and times to live: the API takes up to 2^63 - 1 s, and no time is as far away."""
+"""Cap of deadlines and times to live: the API accepts up to 2^63 - 1 s, more than a timedelta can hold."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ def _ending(
         return JobEnd("Failed", "Unsupported", f"not supported on one machine: {spec.unsupported}")
     failures = len(known.failed)
     restarts = sum(p.restarts for p in attempts if p.active) if spec.in_place else 0
-    over = restarts > 0 if spec.backoff_limit == 0 else restarts >= spec.backoff_limit
-    if failures > spec.backoff_limit or (restarts and over):
+    # As pastBackoffLimitOnFailure of k8s.io/kubernetes/pkg/controller/job: a limit of 0 allows no restart.
+    if failures > spec.backoff_limit or restarts >= max(spec.backoff_limit, 1):
         message = "Job has reached the specified backoff limit"
         return JobEnd("Failed", "BackoffLimitExceeded", message)
     if _complete(spec, known, attempts):

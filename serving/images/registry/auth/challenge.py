@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+"""A token (§5.6.2)."""
 _PARAMETER = re.compile(rf'({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))')
+"""Groups: the name, then the value as a quoted string or as a token."""
 _SCHEME = re.compile(rf"({_WORD})(?:[ \t]+|(?=,)|$)")
 _OPAQUE = re.compile(r"[A-Za-z0-9\-._~+/]+=*(?=[ \t]*(?:,|$))")
+"""RFC 9110's token68, in place of parameters; Basic and Bearer have none in a challenge."""
 _GAP = re.compile(r"[ \t,]*")
 
 
@@ -51,5 +54,6 @@ def parse(header: str) -> tuple[Challenge, ...]:
 
 
 def _skip(header: str, at: int) -> int:
+    """Return the offset behind the spaces and commas at an offset."""
     gap = _GAP.match(header, at)
     return gap.end() if gap else at

@@ -27,6 +27,7 @@ class Credentials:
     def __init__(
         self, read: Callable[[], DockerConfig], helper_seconds: float = DEFAULTS.registry.helper_seconds
     ) -> None:
+        """`read` returns the present configuration, and may block."""
         self._read = read
         self._helper_seconds = helper_seconds
 

@@ -19,6 +19,7 @@ from typing import Any
 from serving import errors
 
 _HELPER = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
+"""Name of a helper, without `/`, so that the program `docker-credential-NAME` is one on PATH."""
 _HUB_KEYS = frozenset({"index.docker.io", "docker.io", "registry-1.docker.io"})
 HUB_SERVER = "https://index.docker.io/v1/"
 """Name of Docker Hub for credential helpers."""
@@ -44,12 +45,12 @@ class DockerConfig:
     cred_helpers: Mapping[str, str] = field(default_factory=dict)
 
     def login(self, host: str, repository: str) -> Login | None:
-        """Return the login with the longest matching key."""
+        """Return the login with the longest matching key; None if no key matches."""
         matching = [key for key in self.auths if _matches(key, host, repository)]
         return self.auths[max(matching, key=lambda key: (len(key), key))] if matching else None
 
     def helper(self, host: str) -> str:
-        """Return the helper program for a host, or ''."""
+        """Return the name of the helper program for a host, or ''."""
         key = _normal(host)
         for name, helper in self.cred_helpers.items():
             if _normal(name) == key:
@@ -104,6 +105,7 @@ def _object(raw: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
 
 
 def _login(item: Any, where: str) -> Login | None:
+    """Return the login in an entry of `auths`; None if the entry has none."""
     if not isinstance(item, dict):
         raise errors.Permanent("InvalidCredentials", f"{where}: must be an object")
     texts = {name: item.get(name) or "" for name in ("username", "password", "auth", "identitytoken")}
@@ -119,6 +121,7 @@ def _login(item: Any, where: str) -> Login | None:
 
 
 def _decode(auth: str, where: str) -> tuple[str, str]:
+    """Return (user, password) of the field `auth`."""
     try:
         text = base64.b64decode(auth, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
@@ -139,6 +142,7 @@ def _normal(key: str) -> str:
 
 
 def _matches(key: str, host: str, repository: str) -> bool:
+    """Whether a normalised key is for a repository; labels of its host are patterns, its path is a prefix."""
     pattern, _, path = key.partition("/")
     labels, actual = pattern.split("."), _normal(host).split(".")
     if len(labels) != len(actual):

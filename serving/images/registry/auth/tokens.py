@@ -30,13 +30,17 @@ _LONGEST = 30 * 86_400
 _DEFAULT_LIFETIME = 60.0
 """Seconds; of a token whose server names no lifetime (distribution's token specification)."""
 _MAX_ANSWER = 256 * 1024
+"""Most bytes of an answer of a token server."""
 
 
 @dataclass(frozen=True)
 class _CachedHeader:
     header: str
+    """Value of the Authorization header."""
     expires_at: float
+    """By `clock.monotonic`; infinite for Basic."""
     scopes: frozenset[str]
+    """Scopes of the token: those of the request, and those that the registry has asked for."""
 
 
 class Tokens:
@@ -49,11 +53,16 @@ class Tokens:
         self._credentials = credentials
         self._settings = settings
         self._challenges: dict[str, Challenge] = {}
+        """The latest challenge by the registry's host."""
         self._cache: dict[tuple[str, frozenset[str]], _CachedHeader] = {}
+        """By the name of the repository and the scopes of the request."""
         self._locks: defaultdict[tuple[str, frozenset[str]], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def header(self, target: Reference, scopes: frozenset[str]) -> str:
-        """Return the Authorization header, or '' while this registry has sent no challenge."""
+        """Return the Authorization header, or '' while this registry has sent no challenge.
+
+        `scopes` are those that the request needs. Raises as `renew`.
+        """
         key = (target.name, scopes)
         challenge = self._challenges.get(target.host)
         if challenge is None:
@@ -72,7 +81,7 @@ class Tokens:
 
         Args:
             target: the repository.
-            scopes: of the request.
+            scopes: those that the request needs.
             headers: the values of `WWW-Authenticate`.
             rejected: the header that was refused, or ''.
 
@@ -85,6 +94,7 @@ class Tokens:
         key = (target.name, scopes)
         async with self._locks[key]:
             cached = self._cache.get(key)
+            # Another header is newer: a concurrent request has renewed it.
             if cached is None or cached.header == rejected:
                 cached = await self._fetch(target, challenge, scopes | challenge.scopes)
                 self._cache[key] = cached
@@ -103,6 +113,7 @@ class Tokens:
     async def _token(
         self, target: Reference, challenge: Challenge, login: Login | None, scopes: frozenset[str]
     ) -> _CachedHeader:
+        """Ask the token server: by POST with an identity token (OAuth2), else by GET."""
         realm = responses.address(target.host, challenge.parameters["realm"])
         if realm.scheme != "https" and not is_loopback(realm.host or ""):
             raise errors.Permanent(
@@ -146,6 +157,7 @@ class Tokens:
 
 
 def _choose(target: Reference, headers: Sequence[str]) -> Challenge:
+    """Return the first usable challenge of Bearer, else of Basic."""
     offered = [challenge for header in headers for challenge in challenges.parse(header)]
     for challenge in offered:
         if challenge.scheme == "bearer" and challenge.parameters.get("realm"):

@@ -7,6 +7,11 @@ from serving.planning.inference.comparison.canonical_template import canonical
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.resources import kinds, names
+from serving.resources.base import Base
+from serving.resources.route import RouteBackend, RouteSpec
+
+_ALWAYS_DESIRED = ("backends", "segments")
+"""Optional fields of a Route that every desired one has: `covers` compares all of their items."""
 
 
 def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
@@ -83,11 +88,26 @@ def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
     return children[ensure.kind].get(ensure.object["metadata"]["name"])
 
 
+def _defaults(model: type[Base]) -> Object:
+    """Return the optional fields of a type, without those that are always desired, with their defaults."""
+    return {
+        str(field.alias): field.default if isinstance(field.default, str) else None
+        for name, field in model.model_fields.items()
+        if not field.is_required() and name not in _ALWAYS_DESIRED
+    }
+
+
+_OF_ROUTE, _OF_BACKEND = _defaults(RouteSpec), _defaults(RouteBackend)
+
+
 def _optional(spec: Object) -> list[Any]:
-    """Return the values of a Route's optional fields, in a fixed order; servers add none of them."""
-    of_route = [spec.get(field) or {} for field in ("sticky", "timeouts", "retries")]
-    fields = ("probe", "onDemand", "timeouts", "retries", "ejection", "limits")
-    return of_route + [backend.get(field) or {} for backend in spec.get("backends") or [] for field in fields]
+    """Return the values of a Route's optional fields, in a fixed order; an absent one has its default."""
+    of_route = [spec.get(field) or default for field, default in _OF_ROUTE.items()]
+    return of_route + [
+        backend.get(field) or default
+        for backend in spec.get("backends") or []
+        for field, default in _OF_BACKEND.items()
+    ]
 
 
 def _is_on_demand(child: Object) -> bool:

@@ -15,14 +15,14 @@ from serving.system.network.kept_sockets import ALL_OF_IPV6, KeptSockets, Place
 from serving.system.processes import ProcessIdentity
 
 VARIABLE = "SLIPWAY_PUBLIC_SOCKET"
-"""The variable that `bind.c` reads."""
+"""The environment variable from which `bind.c` reads the number of the descriptor."""
 _PRELOADED = "LD_PRELOAD"
 
 
 def descriptor(kept: KeptSockets, host: str, port: int) -> int:
-    """Return the descriptor of the public socket among `kept`, into which a new one comes if there is none.
+    """Return the descriptor of the public socket in `kept`; if `kept` has none, bind a socket and add it.
 
-    Connections are refused until an Envoy listens. After its end they wait for the next one.
+    Connections are refused until an Envoy listens. After that Envoy's end they wait for the next Envoy.
 
     Raises:
         OSError: another user has the port, or another process listens there.
@@ -30,11 +30,15 @@ def descriptor(kept: KeptSockets, host: str, port: int) -> int:
     if not _retain(kept, host, port):
         sockets.try_shared_port(host, port)
         kept.add(sockets.bound(host, port))
-    return kept.to_pass()[0]
+    (public,) = kept.to_pass()
+    return public
 
 
 def adopt(kept: KeptSockets, envoy: ProcessIdentity, host: str, port: int) -> None:
-    """Keep the socket of an Envoy that another gateway started, if this process may copy it."""
+    """Add to `kept` a copy of the public socket of an Envoy that another gateway started.
+
+    Nothing is added if this process may not copy the socket: it then ends with that Envoy.
+    """
     if not _retain(kept, host, port):
         copy = listener_copy.of_process(envoy, host, port)
         if copy is not None:
@@ -42,7 +46,7 @@ def adopt(kept: KeptSockets, envoy: ProcessIdentity, host: str, port: int) -> No
 
 
 def _retain(kept: KeptSockets, host: str, port: int) -> bool:
-    """Close all sockets but the public one, and return whether that is among `kept`."""
+    """Close all sockets in `kept` but the public one, and return whether `kept` has the public one."""
     address = ALL_OF_IPV6 if sockets.family(host) == socket.AF_INET6 else host
     place = Place(os.geteuid(), address, port)
     kept.retain(lambda other: other == place)
@@ -58,12 +62,16 @@ def close(kept: KeptSockets) -> None:
 
 
 def environment(descriptor: int) -> Mapping[str, str]:
-    """Return the variables of an Envoy that inherits the descriptor under its number.
+    """Return the variables by which an Envoy listens on the public socket.
+
+    Args:
+        descriptor: that of the socket, which Envoy must inherit with the same number.
 
     Raises:
         errors.UserError: the installation has no library.
     """
-    before = os.environ.get(_PRELOADED)
-    library = native_library.path(Path(__file__).parent, "bind")  # an upgrade may have replaced it
-    libraries = [str(library), *([before] if before else [])]
+    # At each start of Envoy, as an upgrade may have replaced the library's file.
+    library = native_library.path(Path(__file__).parent, "bind")
+    already_preloaded = os.environ.get(_PRELOADED)
+    libraries = [str(library), *([already_preloaded] if already_preloaded else [])]
     return {_PRELOADED: ":".join(libraries), VARIABLE: str(descriptor)}

@@ -1,8 +1,7 @@
-"""Keeps Envoy running: starts it again when it has ended, and replaces it when it has hung, not when it is
-busy.
+"""Keeps Envoy running: starts it again when it has ended, and replaces it when it hangs, not when it is busy.
 
-Both of Envoy's kinds of threads are asked: the main thread by the admin socket, a worker by the private
-listener. The successor listens where the killed Envoy did.
+The gateway asks a thread of both kinds: the main thread over the admin socket, a worker over the private
+listener. The successor listens on the public socket of the killed Envoy.
 """
 
 import asyncio
@@ -24,14 +23,15 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 60.0
 """Longest wait for Envoy's end before its record is read again."""
 PAUSE_SECONDS = 0.02
-"""Between Envoy's end or start and the next look: the kernel may show an ended process for a moment."""
+"""After Envoy's end or start, before its process is looked up: the kernel may show an ended process for a
+moment."""
 RETRY_SECONDS = 0.2
-"""Between attempts to start an Envoy that cannot be started, and before the start after an Envoy that ended
-without an answer; doubled with each further one."""
+"""Between attempts to start an Envoy that cannot be started. Also after the first Envoy that ended without an
+answer, before the next start; doubled with each further such end."""
 MOST_RETRY_SECONDS = 5.0
 """Bound of the doubled pause."""
 REPORTED_ENDS = 2
-"""Ends without an answer, one after the other, from which they are reported."""
+"""Consecutive ends without an answer from which they are reported."""
 SILENT = "Envoy does not answer"
 """One text for any time of silence: every Inference reports each new text."""
 ASK_SECONDS = 0.5
@@ -70,21 +70,22 @@ class EnvoySupervision:
         self._bootstrap = bootstrap
         self._sockets = (data_dir.admin_socket, data_dir.probe_socket)
         self._on_problem = on_problem
-        self._answered: float | None = None
-        """When an Envoy answered last, on the monotonic clock; None before the first answer."""
+        self._last_answer: float | None = None
+        """Time of the last answer of any Envoy, on the monotonic clock; None before the first answer."""
         self._started = clock.monotonic()
-        """When this Envoy was started."""
+        """When this Envoy was started, on the monotonic clock."""
         self._ran = True
         """Whether the last attempt started an Envoy."""
         self._unanswered_ends = 0
         """Envoys that ended without an answer, since the last answer."""
         self._problem = ""
         self._is_busy = True
-        """Whether Envoy had a runnable thread whenever it did not answer since its last answer."""
-        self._calls: dict[int, int] = {}
-        """The system calls of its computing threads when it last did not answer."""
-        self._progressed: float = self._started
-        """When every computing thread had made system calls, on the monotonic clock."""
+        """Whether, at each unanswered question since the last answer, a thread of Envoy was computing."""
+        self._system_calls: dict[int, int] = {}
+        """By thread id: the system calls of each computing thread at the last unanswered question."""
+        self._last_progress: float = self._started
+        """The last time at which every computing thread had made a system call since the question before, on
+        the monotonic clock."""
 
     async def run(self) -> None:
         """Keep Envoy running until cancelled."""
@@ -93,6 +94,7 @@ class EnvoySupervision:
             group.create_task(self._ask())
 
     async def _restart_ended(self) -> None:
+        """Start Envoy whenever none runs."""
         while True:
             running = self._process.running()
             if running is not None:
@@ -124,42 +126,49 @@ class EnvoySupervision:
 
     def _has_answered(self) -> bool:
         """Whether this Envoy has answered since its start."""
-        return self._answered is not None and self._answered >= self._started
+        return self._last_answer is not None and self._last_answer >= self._started
 
     async def _ask(self) -> None:
-        before = clock.monotonic()
+        """Ask Envoy every `ASK_SECONDS`, and report or kill it if it does not answer."""
+        last_round = clock.monotonic()
         while True:
             answered = await self._answers()
             now = clock.monotonic()
-            passed, before = now - before, now
+            passed, last_round = now - last_round, now
             if answered:
-                self._answered, self._is_busy, self._unanswered_ends = now, True, 0
+                self._last_answer, self._is_busy, self._unanswered_ends = now, True, 0
                 self._set_problem("")
             elif passed > ANSWER_SECONDS + 2 * ASK_SECONDS:
-                self._excuse(passed)  # this process itself did not run
+                self._excuse(passed)  # a round takes less: this process itself did not run
+            elif self._last_answer is None or not self._has_answered():
+                await self._judge_starting(now)
             else:
-                await self._judge(now)
+                await self._judge_silent(now, self._last_answer)
             await asyncio.sleep(ASK_SECONDS)
 
-    async def _judge(self, now: float) -> None:
-        """Report an Envoy that does not answer, and kill it if it hangs."""
-        if self._answered is None or not self._has_answered():
-            is_reported = self._unanswered_ends >= REPORTED_ENDS or not self._ran
-            if not is_reported and self._answered is not None and now - self._answered > ANSWER_SECONDS:
-                self._set_problem(SILENT)
-            if now - self._started > START_SECONDS:
-                await self._kill(now - self._started)
-            return
-        silence = now - self._answered
+    async def _judge_starting(self, now: float) -> None:
+        """Report an Envoy that has not answered since its start, and kill it after `START_SECONDS`."""
+        has_reason = self._unanswered_ends >= REPORTED_ENDS or not self._ran
+        if not has_reason and self._last_answer is not None and now - self._last_answer > ANSWER_SECONDS:
+            self._set_problem(SILENT)
+        if now - self._started > START_SECONDS:
+            await self._kill(now - self._started)
+
+    async def _judge_silent(self, now: float, last_answer: float) -> None:
+        """Report an Envoy that has answered and does not answer now, and kill it if it hangs."""
+        silence = now - last_answer
         if silence > ANSWER_SECONDS:
             self._set_problem(SILENT)
         self._is_busy = self._is_busy and self._computes(now)
-        is_stuck = now - max(self._answered, self._progressed) > BUSY_SECONDS
-        if is_stuck if self._is_busy else silence > HANG_SECONDS:
+        if self._is_busy:
+            hangs = now - max(last_answer, self._last_progress) > BUSY_SECONDS
+        else:
+            hangs = silence > HANG_SECONDS
+        if hangs:
             await self._kill(silence)
 
     async def _answers(self) -> bool:
-        """Whether both threads answer in time."""
+        """Whether both the main thread and a worker answer within `ANSWER_SECONDS`."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return all(await asyncio.gather(*(_answers_at(path) for path in self._sockets)))
@@ -167,20 +176,24 @@ class EnvoySupervision:
             return False
 
     def _computes(self, now: float) -> bool:
-        """Whether a thread computes; notes whether all that do have made system calls since the last look."""
+        """Return whether a thread of Envoy computes.
+
+        If every computing thread has made a system call since the last question, progress is recorded.
+        """
         running = self._process.running()
         if running is None:
             return False
-        before, self._calls = self._calls, procfs.computing_threads(running.pid)
-        if all(before.get(thread) != calls for thread, calls in self._calls.items()):
-            self._progressed = now
-        return bool(self._calls)
+        before, self._system_calls = self._system_calls, procfs.computing_threads(running.pid)
+        if all(before.get(thread) != calls for thread, calls in self._system_calls.items()):
+            self._last_progress = now
+        return bool(self._system_calls)
 
     def _excuse(self, seconds: float) -> None:
+        """Count a time in which this process did not run, and so did not ask, not as Envoy's silence."""
         self._started += seconds
-        self._progressed += seconds
-        if self._answered is not None:
-            self._answered += seconds
+        self._last_progress += seconds
+        if self._last_answer is not None:
+            self._last_answer += seconds
 
     async def _kill(self, silence: float) -> None:
         """Kill the Envoy that runs; `_restart_ended` starts its successor."""

@@ -32,13 +32,14 @@ Send = Callable[[Message], Awaitable[None]]
 Kind = TypeVar("Kind", Chat, Completion)
 
 _JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain; version=0.0.4"
+_MODEL_FAILED = "the model failed; see its log"
 _READY = re.compile(r"/v2/models/([^/]+)/ready")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What is kept of a request's body, which may be much larger."""
+    """The parts of a request's body that its answer needs; the body, which may be much larger, is dropped."""
 
     request: GenerationRequest
     answer: Chat | Completion
@@ -93,11 +94,12 @@ class OpenAiApp:
             await self._send_error(send, requests.TOO_MANY, str(error), "engine_full")
         except Exception:  # noqa: BLE001 whatever the model raised, the client gets OpenAI's error
             _log.exception("%s %s failed", scope["method"], scope["path"])
-            await self._send_error(send, 500, "the model failed; see its log")
+            await self._send_error(send, 500, _MODEL_FAILED)
         finally:
             self._served.in_flight -= 1
 
     async def _answer(self, method: str, path: str, receive: Receive, send: Send) -> None:
+        """Answer one request; raise the errors that `__call__` turns into answers."""
         match (method, path):
             case ("POST", "/v1/chat/completions"):
                 await self._generate(await self._prepared(self._chat, receive), receive, send)
@@ -148,16 +150,17 @@ class OpenAiApp:
             raise errors.NotFound(404, "NotFound", f"model: must be {self._served.name!r}, got {model!r}")
 
     async def _prepared(self, prepare: Callable[[bytes], _Prepared], receive: Receive) -> _Prepared:
-        """Read a request; a body that is not small becomes tokens beside the event loop, in its turn."""
+        """Read a request's body, and prepare it: on the worker thread if it is larger than `SMALL_TEXT`."""
         room = BodyRoom(self._large)
         try:
             body = await self._body(receive, room)
             is_small = len(body) <= SMALL_TEXT
             return prepare(body) if is_small else await self._large.run(partial(prepare, body))
         finally:
-            room.leave()
+            room.release()
 
     async def _body(self, receive: Receive, room: BodyRoom) -> bytes:
+        """Return the complete body; one of more than `SMALL_TEXT` bytes is counted in `room`."""
         chunks: list[bytes] = []
         size, has_more, has_room = 0, True, True
         while has_more:
@@ -169,9 +172,9 @@ class OpenAiApp:
             has_room = has_room and (size <= SMALL_TEXT or room.grow(size))
             if has_room:
                 chunks.append(part)
-            else:  # a client that still sends would see a reset instead of an early answer
+            else:  # read and dropped: Envoy resets a client that still sends when the answer comes
                 chunks.clear()
-                room.leave()
+                room.release()
         if not has_room:
             raise too_many(self._settings.retry_after_seconds)
         return b"".join(chunks)
@@ -187,15 +190,17 @@ class OpenAiApp:
     def _completion(self, data: bytes) -> _Prepared:
         body = requests.parse(CompletionBody, data, self._large.memory.decoding)
         self._check(body.model)
-        given = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
-        if isinstance(given, str):
-            prompt = self._vocabulary.encode(given, self._context)
+        # A prompt is a text, a list of one text, or a list of tokens.
+        text = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
+        if isinstance(text, str):
+            prompt = self._vocabulary.encode(text, self._context)
         else:
             prompt = self._vocabulary.checked([token for token in body.prompt if isinstance(token, int)])
         request = self._request(body, prompt, "prompt")
         return _Prepared(request, self._answer_to(request, Completion, "cmpl"), body.streaming)
 
     def _answer_to(self, request: GenerationRequest, kind: type[Kind], prefix: str) -> Kind:
+        """Return the writer of a request's answer; its id begins with `prefix`."""
         return kind(
             id=f"{prefix}-{uuid.uuid4().hex}",
             model=self._served.name,
@@ -208,21 +213,23 @@ class OpenAiApp:
     def _request(
         self, body: ChatBody | CompletionBody, prompt: Sequence[int], field: str
     ) -> GenerationRequest:
+        """Return the request for a prompt's tokens, whose length is checked; `field` names them in errors."""
         if not prompt:
             raise errors.ApiError(400, "BadRequest", f"{field}: must have at least one token")
-        room = self._context - len(prompt)
-        if room < 1:
+        most = self._context - len(prompt)
+        if most < 1:
             rule = f"must be less than {self._context} tokens"
             raise errors.ApiError(400, "BadRequest", f"{field}: {rule}, got {len(prompt)}")
         wanted = body.most_tokens
-        if wanted is not None and wanted > room:
-            rule = f"must be at most {room}, as the context has {self._context} tokens and the prompt"
+        if wanted is not None and wanted > most:
+            rule = f"must be at most {most}, as the context has {self._context} tokens and the prompt"
             raise errors.ApiError(400, "BadRequest", f"max_tokens: {rule} {len(prompt)}, got {wanted}")
         return GenerationRequest(
-            prompt, wanted or room, body.sampling, body.stops, ignore_end=body.ignore_eos
+            prompt, wanted or most, body.sampling, body.stops, ignore_end=body.ignore_eos
         )
 
     async def _generate(self, prepared: _Prepared, receive: Receive, send: Send) -> None:
+        """Generate and send an answer; cancel the generation once its client is gone."""
         parts: asyncio.Queue[Part] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -231,14 +238,14 @@ class OpenAiApp:
                 loop.call_soon_threadsafe(parts.put_nowait, part)
 
         generation = self._engine.submit(prepared.request, deliver)
-        gone = asyncio.create_task(_disconnected(receive, generation, self._engine, parts))
+        watch = asyncio.create_task(_disconnected(receive, generation, self._engine, parts))
         try:
             if prepared.streaming:
                 await self._stream(parts, prepared.streaming, prepared.answer, send)
             else:
                 await self._whole(parts, prepared.answer, send)
         finally:
-            gone.cancel()
+            watch.cancel()
             self._engine.cancel(generation)
 
     async def _whole(self, parts: asyncio.Queue[Part], answer: Chat | Completion, send: Send) -> None:
@@ -247,7 +254,7 @@ class OpenAiApp:
         if last.finish == "cancelled":
             return
         if last.finish == "error":
-            raise errors.ApiError(500, "InternalError", "the model failed; see its log")
+            raise errors.ApiError(500, "InternalError", _MODEL_FAILED)
         text = "".join(part.text for part in received)
         choices = [choice for part in received for choice in part.choices]
         await self._send(send, 200, answer.whole(text, choices, last))
@@ -267,7 +274,7 @@ class OpenAiApp:
             chunks = answer.chunks(part) if part.finish != "error" else []
             if not begun:
                 if part.finish == "error":
-                    raise errors.ApiError(500, "InternalError", "the model failed; see its log")
+                    raise errors.ApiError(500, "InternalError", _MODEL_FAILED)
                 await send(_start(200, _EVENTS, ((b"cache-control", b"no-cache"), *self._closing())))
                 begun = True
                 chunks = [*answer.opening(), *chunks]
@@ -275,7 +282,7 @@ class OpenAiApp:
                 chunks = [{**chunk, "usage": answer.usage(part.tokens)} for chunk in chunks]
             data = b"".join(map(responses.event, chunks))
             if part.finish == "error":
-                data = responses.event(requests.error_document(500, "the model failed; see its log"))
+                data = responses.event(requests.error_document(500, _MODEL_FAILED))
             elif part.finish:
                 if streaming.has_usage:
                     data += responses.event(answer.usage_chunk(part.tokens))

@@ -17,11 +17,14 @@ from serving.runtimes.open_inference import decoding_memory
 from serving.runtimes.transformers.generation import Sampling
 
 MAX_ALTERNATIVES = 20
+"""Most tokens whose log probabilities are reported at one place, as OpenAI's for chats."""
 MAX_SHOWN = 80
 """Characters of a value in a message."""
 TOO_MANY, SERVER_ERROR = 429, 500
-_VALIDATION = 4
-"""Validation keeps an error for each wrong element, which takes up to three times what parsing takes."""
+"""HTTP statuses; OpenAI's API answers with 429 where the Open Inference Protocol's answers with 503."""
+_VALIDATION_FACTOR = 4
+"""Memory of parsing and validation together, as a multiple of that of parsing: validation keeps an error for
+each wrong element, and these errors take up to three times the memory of parsing."""
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for completions; a chat goes on to the end of the context."""
 
@@ -176,7 +179,7 @@ def parse(kind: type[Body], body: bytes, memory: int) -> Body:
         errors.ApiError: 400, or 413 for the memory; the message has the field, the rule and the value.
     """
     if len(body) > decoding_memory.SMALL_BYTES:
-        decoding_memory.check(_VALIDATION * decoding_memory.of_json(body, len(body)), memory)
+        decoding_memory.check(_VALIDATION_FACTOR * decoding_memory.of_json(body, len(body)), memory)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -194,7 +197,10 @@ def parse(kind: type[Body], body: bytes, memory: int) -> Body:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """Return a field's path without the names of the types that pydantic tried."""
+    """Return a field's path without the names of the types of a union that pydantic tried.
+
+    For example, `("messages", 0, "content", "str")` is `messages[0].content`.
+    """
     path = str(location[0])
     for part in location[1:]:
         if isinstance(part, int):
@@ -205,7 +211,10 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def error_document(status: int, message: str, code: str | None = None) -> dict[str, Any]:
-    """Return an error in OpenAI's form; the field is the beginning of the message."""
+    """Return an error in OpenAI's form.
+
+    Its `param` is the field that the message begins with (`FIELD: RULE`); None for the body, or without one.
+    """
     kind = "invalid_request_error"
     if status == TOO_MANY:
         kind = "rate_limit_error"

@@ -29,6 +29,40 @@ async def answer_to(content: bytes) -> ProbeAnswer:
         return await probe_client.send(TARGET, {"httpGet": {"port": PORT, "path": "/"}}, 5.0)
 
 
+async def headers_of_a_probe(*pairs: tuple[str, str]) -> list[str]:
+    """Return the lines, without the first one, of the request of a probe with these `httpHeaders`."""
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.close()
+
+    headers = [{"name": name, "value": value} for name, value in pairs]
+    async with await asyncio.start_server(serve, ADDRESS, PORT):
+        action = {"httpGet": {"port": PORT, "path": "/", "httpHeaders": headers}}
+        assert (await probe_client.send(TARGET, action, 5.0)).problem is None
+    return requests[0].decode().strip().split("\r\n")[1:]
+
+
+DEFAULTS = ["User-Agent: slipway-probe", "Accept: */*", "Connection: close"]
+
+
+async def test_each_header_of_a_probe_is_sent_when_two_have_one_name() -> None:
+    sent = await headers_of_a_probe(("X-Key", "a"), ("x-key", "b"), ("X-Key", "c"))
+    assert sent == [f"Host: {ADDRESS}:{PORT}", *DEFAULTS, "X-Key: a", "x-key: b", "X-Key: c"]
+
+
+async def test_header_of_a_probe_replaces_the_default_when_its_name_has_another_case() -> None:
+    assert await headers_of_a_probe(("host", "a.example"), ("HOST", "b"), ("user-agent", "me")) == [
+        "Host: a.example",
+        "Accept: */*",
+        "Connection: close",
+        "user-agent: me",
+    ]
+    assert await headers_of_a_probe(("Host", "")) == [f"Host: {ADDRESS}:{PORT}", *DEFAULTS]
+
+
 @pytest.mark.parametrize(
     "content",
     [LONG, LONG + b"\r\n", b"HTTP/1.1 200 OK\r\nx: " + LONG + b"\r\n\r\n", b"", b"\xff\n", b"HTTP/1.1 200"],

@@ -54,6 +54,21 @@ def test_capacity_is_assumed_a_quarter_beyond_the_highest_rate() -> None:
     assert rates.capacity == pytest.approx(500.0)
 
 
+def test_rate_of_one_reading_does_not_stay_in_the_capacity_when_it_is_absurd() -> None:
+    rates = TokenRates([BY_CAPACITY])
+    rates.learn(EngineLoad(200_000.0, 2), None)
+    for _ in range(2):
+        rates.learn(saturated(), None)
+    assert rates.capacity == pytest.approx(1000.0), "the first saturated readings replace what was assumed"
+    rates.learn(EngineLoad(1600.0, 2), None)
+    rates.learn(EngineLoad(200_000.0, 2), None)
+    rates.learn(EngineLoad(1600.0, 2), None)
+    assert rates.capacity == pytest.approx(1000.0)
+    for _ in range(2):
+        rates.learn(EngineLoad(4000.0, 2), None)
+    assert rates.capacity == pytest.approx(2500.0), "two readings in a row prove a higher rate"
+
+
 def test_target_is_the_rate_of_one_replica_and_arrivals_count_when_engines_are_full() -> None:
     rates = TokenRates([BY_TARGET])
     assert rates.metric_needs(EngineLoad(1200.0, 2), 0.0, TWO)[0].needed == 3

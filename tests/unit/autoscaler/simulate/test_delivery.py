@@ -6,7 +6,7 @@ from autoscaler.simulate.delivery import Delivery, readings
 
 def arrivals(delivery: Delivery, seconds: float = 20_000) -> tuple[np.ndarray, np.ndarray]:
     times = readings(delivery, seconds, np.random.default_rng(4))
-    return np.array(times.taken), np.array(times.known)
+    return np.array(times.taken), np.array(times.arrived)
 
 
 def test_readings_arrive_late_and_in_order() -> None:

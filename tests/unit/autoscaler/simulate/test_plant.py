@@ -142,9 +142,9 @@ def test_a_queue_counts_the_time_of_a_request_when_it_is_answered() -> None:
     requests = Requests(np.array([0.5, 0.5]), np.ones(2), np.array([4.0, 4.0]))
     plant = QueuePlant(requests, Replica(0.25, 1, 4.0))
     plant.advance(4, 1)
-    assert (plant.counts().finished, plant.counts().waited) == (0, 0)
+    assert (plant.counts().finished, plant.counts().latency_sum) == (0, 0)
     plant.advance(9, 1)
-    assert (plant.counts().finished, plant.counts().waited) == (2, 4 + 8)
+    assert (plant.counts().finished, plant.counts().latency_sum) == (2, 4 + 8)
 
 
 @given(
@@ -166,7 +166,7 @@ def test_a_queue_serves_each_request_as_its_definition_says(
         counts = plant.counts()
         state = (counts.arrivals, counts.finished, counts.dropped, counts.busy)
         assert state == (expected.arrived, expected.finished, expected.dropped, len(expected.ends))
-        assert counts.waited == pytest.approx(expected.waited)
+        assert counts.latency_sum == pytest.approx(expected.latency_sum)
         waits = plant.waits()
         assert waits.waits.tolist() == pytest.approx(expected.waits_until_now())
         assert waits.cold.tolist() == expected.cold
@@ -177,7 +177,7 @@ class DefinedQueue:
 
     def __init__(self, times: list[float], service: list[float]) -> None:
         self.times, self.service = times, service
-        self.now, self.waited = 0.0, 0.0
+        self.now, self.latency_sum = 0.0, 0.0
         self.arrived = self.finished = self.dropped = 0
         self.waiting: list[int] = []
         self.ends: list[tuple[float, int]] = []
@@ -192,7 +192,7 @@ class DefinedQueue:
             if end[0] <= min(arrival, until):
                 self.ends.remove(end)
                 self.finished += 1
-                self.waited += end[0] - self.times[end[1]]
+                self.latency_sum += end[0] - self.times[end[1]]
                 self._fill(end[0], slots)
             elif end[0] > arrival and arrival < until:
                 self.cold.append(0.0 if slots else 1.0)

@@ -158,13 +158,13 @@ def test_the_oracle_and_the_peak_are_scored_like_runs() -> None:
     assert workload.limit() == 15
 
 
-def test_a_request_at_zero_orders_a_replica_between_two_decisions_only_when_readings_are_prompt() -> None:
+def test_a_request_at_zero_orders_a_replica_between_two_decisions_only_when_readings_are_immediate() -> None:
     requests = Requests(np.array([301.5]), np.ones(1), np.array([1.0]))
     workload = Workload("rare", 1000.0, 900, requests, Replica(1.0, 1, 1.0), 2.0, min_replicas=0, lead=0)
     plan = [(0, 0), (310, 1)]
     waits = [
-        float(played(workload, Planned(plan, interval=310), Delivery(prompt=prompt)).waits.waits[0])
-        for prompt in (True, False)
+        float(played(workload, Planned(plan, interval=310), Delivery(immediate=immediate)).waits.waits[0])
+        for immediate in (True, False)
     ]
     assert waits == pytest.approx([302 + 30 - 301.5, 310 + 30 - 301.5])
 
@@ -174,7 +174,7 @@ def test_a_policy_decides_on_the_held_requests_when_the_first_arrives_at_zero() 
     requests = Requests(times, np.ones(3), np.ones(3))
     workload = Workload("rare", 1000.0, 900, requests, Replica(1.0, 1, 1.0), 2.0, min_replicas=0, lead=0)
     policy = Planned([(0, 0), (302, 3)], interval=300)
-    woken = played(workload, policy, Delivery(prompt=True))
+    woken = played(workload, policy, Delivery(immediate=True))
     held = [(seen.now, seen.load.held) for seen in policy.seen if seen.load is not None and seen.load.held]
     assert held[0] == (1302, 3)
     assert woken.actions == ((302, 3),)
@@ -191,15 +191,15 @@ def test_a_wake_and_a_start_are_late_by_at_most_a_step_when_requests_are_routed(
         lambda _: Planned([(0, 0), (301, 1)], interval=300),
         limit=9,
         seed=1,
-        delivery=Delivery(prompt=True),
+        delivery=Delivery(immediate=True),
     )
     assert 4.3 <= woken.waits.waits[0] <= 4.3 + 2 * workload.step
 
 
-def test_a_start_that_ends_has_a_decision_at_once_only_when_readings_are_prompt() -> None:
-    for prompt, times in ((True, [0, 300, 330, 600]), (False, [0, 300, 600])):
+def test_a_start_that_ends_has_a_decision_at_once_only_when_readings_are_immediate() -> None:
+    for immediate, times in ((True, [0, 300, 330, 600]), (False, [0, 300, 600])):
         policy = Planned([(0, 8), (300, 9)], interval=300)
-        played(steady(seconds=700), policy, Delivery(prompt=prompt))
+        played(steady(seconds=700), policy, Delivery(immediate=immediate))
         assert [seen.now - 1000 for seen in policy.seen] == times
 
 
@@ -208,7 +208,7 @@ def test_decisions_are_rare_without_requests_only_when_the_last_is_of_a_steady_k
     workload = Workload("rare", 1000.0, 200, requests, Replica(1.0, 1, 1.0), 2.0, lead=0)
     for reason, times in (("KeepAlive", [0, 60, 120, 155]), ("Held", list(range(0, 200, 5)))):
         policy = Planned([(0, 1)], reason=reason)
-        played(workload, policy, Delivery(every=5, shortest=0, longest=0, missing=0, steady=60))
+        played(workload, policy, Delivery(every=5, shortest=0, longest=0, missing=0, idle_seconds=60))
         assert [seen.now - 1000 for seen in policy.seen] == times
 
 
@@ -216,7 +216,7 @@ def test_a_reading_after_a_silence_has_its_idle_seconds() -> None:
     requests = Requests(np.array([151.5]), np.ones(1), np.array([1.0]))
     workload = Workload("rare", 1000.0, 200, requests, Replica(1.0, 1, 1.0), 2.0, lead=0)
     policy = Planned([(0, 1)], reason="KeepAlive")
-    played(workload, policy, Delivery(every=5, shortest=0, longest=0, missing=0, steady=60))
+    played(workload, policy, Delivery(every=5, shortest=0, longest=0, missing=0, idle_seconds=60))
     loads = [seen.load for seen in policy.seen if seen.load is not None]
     assert [(load.seconds, load.idle, load.arrivals) for load in loads] == [
         (60, 60, 0),

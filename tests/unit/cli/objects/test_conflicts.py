@@ -34,5 +34,5 @@ def test_values_are_looked_up_by_key_position_and_name() -> None:
 
 
 def test_only_conflicts_of_field_managers_have_fields() -> None:
-    assert conflicts.of_fields(conflict())
-    assert not conflicts.of_fields(errors.Conflict(409, "Conflict", "stale"))
+    assert conflicts.is_of_field_managers(conflict())
+    assert not conflicts.is_of_field_managers(errors.Conflict(409, "Conflict", "stale"))

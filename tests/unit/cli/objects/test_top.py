@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from serving.cli.objects import top
+from serving.cli.target import NamedKind
 from serving.resources import kinds, names
 
 
@@ -58,9 +59,13 @@ def test_share_is_of_the_request_without_a_limit() -> None:
 def test_a_pod_that_has_ended_has_no_row(phase: str) -> None:
     ended = {**_pod("p", arm="stable"), "status": {"phase": phase}}
     running = {**_pod("p", arm="stable"), "status": {"phase": "Running"}}
-    for selected in ([(kinds.POD, None)], [(kinds.POD, "p")], [(kinds.INFERENCE, "digits")]):
-        assert not top.is_selected(ended, selected)
-        assert top.is_selected(running, selected)
+    for selected in (
+        NamedKind(kinds.POD, None),
+        NamedKind(kinds.POD, "p"),
+        NamedKind(kinds.INFERENCE, "digits"),
+    ):
+        assert not top.is_selected(ended, [selected])
+        assert top.is_selected(running, [selected])
 
 
 def test_a_pod_without_usage_is_listed_with_its_requests() -> None:

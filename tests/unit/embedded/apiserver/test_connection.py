@@ -115,10 +115,15 @@ async def test_large_body_in_one_piece_with_its_headers_is_no_header() -> None:
 async def test_memory_is_returned_once_when_many_connections_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "_TRIM_DELAY_SECONDS", 0.0)
     trims = []
     memory = ConnectionMemory(lambda: trims.append(1))
-    for ends, expected in ((connections._ENDS - 1, 0), (5, 1), (connections._ENDS - 1, 1), (1, 2)):
+    for ends, expected in (
+        (connections._ENDS_BEFORE_TRIM - 1, 0),
+        (5, 1),
+        (connections._ENDS_BEFORE_TRIM - 1, 1),
+        (1, 2),
+    ):
         for _ in range(ends):
             memory.add_end()
         await asyncio.sleep(0.01)

@@ -41,6 +41,28 @@ def test_run_that_a_shutdown_ends_has_its_reason(tmp_path: Path) -> None:
     assert (state.exit.reason, state.streak, state.restart_count) == ("NodeShutdown", 2, 1)
 
 
+def test_logs_of_old_runs_are_removed_when_an_earlier_removal_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = PodDirectory(tmp_path / "uid")
+    logs = pod.path / "logs" / "main"
+    logs.mkdir(parents=True)
+    for index in (0, 1, 2):
+        pod.run("main", index).begin()
+        (logs / f"{index}.log").touch()
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pod.forget_before("main", 2)
+    pod.forget_before("main", 2)
+    assert sorted(log.name for log in logs.iterdir()) == ["1.log", "2.log"]
+    assert [run.index for run in pod.runs("main")] == [1, 2]
+
+
 def test_pod_is_removed_when_a_container_has_made_a_deep_directory(tmp_path: Path) -> None:
     pod = PodDirectory(tmp_path / "uid")
     for index in (0, 1, 2):

@@ -13,7 +13,7 @@ from serving.resources.inference import Predictor
 HELD = [names.HANDOFF_FINALIZER]
 
 
-ROWS = {(row.of.group, row.of.kind): row for row in job_kinds.shipped()}
+ROWS = {(row.api_kind.group, row.api_kind.kind): row for row in job_kinds.shipped()}
 
 
 def job(*, finalizers: list[str] | None = None, condition: str = "", **meta: Any) -> TrainingJob:

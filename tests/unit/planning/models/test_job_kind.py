@@ -10,7 +10,7 @@ from serving import job_kinds
 from serving.objects import Object
 from serving.planning.models.job_kind import JobKind, TrainingJob
 
-ROWS = {f"{row.of.kind}.{row.of.group}": row for row in job_kinds.shipped()}
+ROWS = {f"{row.api_kind.kind}.{row.api_kind.group}": row for row in job_kinds.shipped()}
 OUTPUT = {"name": "SLIPWAY_OUTPUT_DIR", "value": "/out"}
 
 

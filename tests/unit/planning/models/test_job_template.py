@@ -15,7 +15,7 @@ from serving.planning.models.version import FailVersion
 from serving.settings import RuntimeImageSettings
 from tests.objects.finished_jobs import CLAIM, EMPTY_DIR, training
 
-ROWS = {f"{row.of.kind}.{row.of.group}": row for row in job_kinds.shipped()}
+ROWS = {f"{row.api_kind.kind}.{row.api_kind.group}": row for row in job_kinds.shipped()}
 SPECS: dict[str, Any] = {
     "PyTorchJob.kubeflow.org": lambda pod: {
         "pytorchReplicaSpecs": {"Worker": {}, "Master": {"template": pod}}
@@ -37,7 +37,7 @@ def job(kind: str, volume: Object) -> TrainingJob:
     """Return a job of this kind as the watch of the controllers has it."""
     pod = training(volume)["spec"]["template"]
     metadata = {"name": "train", "uid": "j1", "namespace": "default"}
-    api_version, name = f"{ROWS[kind].of.group}/v1", kind.partition(".")[0]
+    api_version, name = f"{ROWS[kind].api_kind.group}/v1", kind.partition(".")[0]
     whole = {"apiVersion": api_version, "kind": name, "metadata": metadata, "spec": SPECS[kind](pod)}
     return TrainingJob(ROWS[kind], ROWS[kind].trimmed(whole))
 

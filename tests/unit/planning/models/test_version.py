@@ -57,7 +57,7 @@ def of_job(uid: str = "", phase: str = "") -> Object:
     return version(phase, job={"name": "train", "uid": uid} if uid else {"name": "train"})
 
 
-BATCH_JOB = next(row for row in job_kinds.shipped() if row.of.group == "batch")
+BATCH_JOB = next(row for row in job_kinds.shipped() if row.api_kind.group == "batch")
 
 
 def job(condition: str = "", uid: str = "u1") -> TrainingJob:

@@ -14,6 +14,12 @@ def test_tag_of_a_number_on_a_word_is_an_error_that_names_the_word() -> None:
         yaml.load("a: !!int many", manifest_yaml.Loader)
 
 
+@pytest.mark.parametrize("text", ["1e400", "9" * 5000])
+def test_tag_of_a_number_is_an_error_when_no_float_can_be_the_number(text: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=f"'{text}' is not a number"):
+        yaml.load(f"a: !!float {text}", manifest_yaml.Loader)
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -36,6 +42,16 @@ def test_tag_of_a_number_on_a_word_is_an_error_that_names_the_word() -> None:
         ("2.0", 2),
         ("1e-3", 0.001),
         ("1e21", 1e21),
+        ("18446744073709551615", 2**64 - 1),
+        ("18446744073709551616", 2**64),
+        ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", -(2**63)),  # the nearest float
+        ("1" + "0" * 30, 1e30),
+        ("0" * 30 + "1", 1),
+        ("0xfffffffffffffffff", "0xfffffffffffffffff"),
+        ("1e400", "1e400"),
+        ("-1e400", "-1e400"),
+        ("9" * 5000, "9" * 5000),
         (".inf", math.inf),
         ("-.INF", -math.inf),
         (".iNf", ".iNf"),

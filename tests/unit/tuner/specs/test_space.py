@@ -351,6 +351,18 @@ def test_an_axis_lies_on_its_natural_scale(
             ".feasibleSpace.list[0]",
             "more than 15 significant digits",
         ),
+        (
+            "env",
+            parameter("X", scale="linear", min="99999999999999", max="100000000000000", step="0.01"),
+            ".feasibleSpace",
+            "99999999999999.01 and 99999999999999.02 are equal as floats on the linear scale",
+        ),
+        (
+            "env",
+            parameter("X", scale="log", list=["999999999999998", "999999999999999"]),
+            ".feasibleSpace",
+            "999999999999998 and 999999999999999 are equal as floats on the log scale",
+        ),
         ("args", parameter("--threads=", list=["1"]), ".name", "'--threads=' is not the name of an argument"),
     ],
 )

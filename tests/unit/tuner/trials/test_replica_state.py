@@ -29,7 +29,7 @@ def ended(reason: str, **more: Any) -> Object:
 
 def test_ready_pod_has_an_address() -> None:
     replica = replica_state.state_of(None, [pod(RUNS, ready=True)])
-    assert (replica.state, replica.address, replica.pod) == ("ready", "127.77.0.2", "u1")
+    assert (replica.state, replica.address, replica.pod_uid) == ("ready", "127.77.0.2", "u1")
 
 
 def test_replica_starts_when_an_init_container_has_ended_well() -> None:

@@ -13,7 +13,7 @@ LIMIT = st.none() | st.decimals(min_value="0.1", max_value="40", places=1)
 
 
 @pytest.mark.parametrize(
-    ("machine", "limit", "target", "generator"),
+    ("machine", "limit", "replica", "generator"),
     [
         ([0, 1], "0.5", (0,), (1,)),
         ([0, 1], "2", (0,), (1,)),
@@ -25,10 +25,10 @@ LIMIT = st.none() | st.decimals(min_value="0.1", max_value="40", places=1)
     ],
 )
 def test_replica_gets_the_first_cores_and_generator_the_last(
-    machine: list[int], limit: str | None, target: tuple[int, ...], generator: tuple[int, ...]
+    machine: list[int], limit: str | None, replica: tuple[int, ...], generator: tuple[int, ...]
 ) -> None:
     allotted = cores.allot(machine, None if limit is None else Decimal(limit), [])
-    assert allotted == Cores(target, generator)
+    assert allotted == Cores(replica, generator)
 
 
 def test_single_core_is_shared_within_one_trial_only() -> None:
@@ -45,7 +45,7 @@ def test_trials_share_no_core(count: int, limits: list[Decimal | None]) -> None:
         allotted = cores.allot(range(count), limit, taken)
         assert allotted is not None or taken, "the first trial always fits"
         if allotted is not None:
-            assert allotted.target
+            assert allotted.replica
             assert allotted.generator
             assert allotted.shared == (count == 1)
             assert not allotted.used & {core for allotment in taken for core in allotment.used}

@@ -35,9 +35,9 @@ def test_deployment_has_no_label_of_a_predictor() -> None:
 
 
 def test_too_few_cores_are_noted() -> None:
-    assert trial_deployment.before(spec(), APART) == []
-    assert trial_deployment.before(spec(), Cores((0,), (0,)))[0].startswith("GeneratorShared")
-    assert "limit is 2 cores, but the replica had 1" in trial_deployment.before(spec(cpu="2"), APART)[0]
+    assert trial_deployment.notes_before(spec(), APART) == []
+    assert trial_deployment.notes_before(spec(), Cores((0,), (0,)))[0].startswith("GeneratorShared")
+    assert "limit is 2 cores, but the replica had 1" in trial_deployment.notes_before(spec(cpu="2"), APART)[0]
 
 
 def used(cpu: float, memory: int, seconds: float = 10.0) -> Window:
@@ -47,34 +47,34 @@ def used(cpu: float, memory: int, seconds: float = 10.0) -> Window:
 
 
 def test_exceeded_limits_are_noted() -> None:
-    assert trial_deployment.after(spec(), [used(1.05, 2**20)]) == []
-    assert trial_deployment.after(spec(), [used(1.0, 2**20), used(1.6, 2**20)]) == [
+    assert trial_deployment.notes_after(spec(), [used(1.05, 2**20)]) == []
+    assert trial_deployment.notes_after(spec(), [used(1.0, 2**20), used(1.6, 2**20)]) == [
         "LimitNotEnforced: it used 1.60 cores of 1"
     ]
-    assert trial_deployment.after(spec(), [used(1.0, 2**21)]) == [
+    assert trial_deployment.notes_after(spec(), [used(1.0, 2**21)]) == [
         "LimitNotEnforced: it used 2097152 bytes of memory of 1048576"
     ]
 
 
 def test_short_window_may_use_one_more_period_of_the_limit() -> None:
     quarter = spec(cpu="250m")
-    assert trial_deployment.after(quarter, [used(0.2857, 2**20, seconds=0.5)]) == []
-    assert trial_deployment.after(quarter, [used(0.34, 2**20, seconds=0.5)]) != []
-    assert trial_deployment.after(quarter, [used(0.2857, 2**20, seconds=2.0)]) == [
+    assert trial_deployment.notes_after(quarter, [used(0.2857, 2**20, seconds=0.5)]) == []
+    assert trial_deployment.notes_after(quarter, [used(0.34, 2**20, seconds=0.5)]) != []
+    assert trial_deployment.notes_after(quarter, [used(0.2857, 2**20, seconds=2.0)]) == [
         "LimitNotEnforced: it used 0.29 cores of 0.250"
     ]
 
 
 def test_failures_are_noted_with_the_most_frequent_error() -> None:
-    assert trial_deployment.failures(60, {}) == []
-    notes = trial_deployment.failures(60, {"status 503": 2, "status 400: no input": 40})
+    assert trial_deployment.notes_on_failures(60, {}) == []
+    notes = trial_deployment.notes_on_failures(60, {"status 503": 2, "status 400: no input": 40})
     assert notes == ["RequestsFailed: 42 of 60; most often, 40 times: status 400: no input"]
 
 
 def test_disturbance_is_noted_above_the_allowed_share() -> None:
-    assert trial_deployment.disturbed([], 0.2) == []
-    assert trial_deployment.disturbed([-0.01, 0.2], 0.2) == []
-    assert trial_deployment.disturbed([0.05, 0.93], 0.2)[0].startswith(
+    assert trial_deployment.notes_on_disturbance([], 0.2) == []
+    assert trial_deployment.notes_on_disturbance([-0.01, 0.2], 0.2) == []
+    assert trial_deployment.notes_on_disturbance([0.05, 0.93], 0.2)[0].startswith(
         "MachineBusy: other processes used up to 93%"
     )
 

@@ -17,14 +17,14 @@ def bins(days: float, rate: float = 20, step: float = 600) -> BinTrace:
 )
 def test_a_trace_is_cut_by_its_length(days: float, history: float, scored: float) -> None:
     (cut,) = cuts(days * DAY, 14, 0)
-    assert (cut.start - cut.history, cut.seconds) == pytest.approx((history * DAY, scored * DAY), abs=1)
+    assert (cut.history_seconds, cut.seconds) == pytest.approx((history * DAY, scored * DAY), abs=1)
 
 
 def test_a_long_trace_is_scored_in_its_middle_and_where_it_is_busiest() -> None:
     middle, busiest = cuts(87 * DAY, 14, 73 * DAY)
     assert middle.start == 43.5 * DAY
     assert busiest.start < 73 * DAY < busiest.start + busiest.seconds <= 87 * DAY
-    assert middle.history == middle.start - 14 * DAY
+    assert middle.history_start == middle.start - 14 * DAY
 
 
 def test_replicas_are_so_large_that_fifteen_are_needed() -> None:

@@ -25,6 +25,21 @@ def test_int64_fields_accept_64_bits() -> None:
         create(kinds.JOB, job(activeDeadlineSeconds=2**63))
 
 
+@pytest.mark.parametrize("renewed", ["soon", "2026-01-01", "2026-01-01T00:00:00", "20260101T000000Z"])
+def test_a_lease_is_refused_with_its_path_when_its_time_is_not_rfc_3339(renewed: str) -> None:
+    with pytest.raises(errors.Invalid) as refused:
+        create(kinds.LEASE, {"metadata": {"name": "a"}, "spec": {"renewTime": renewed}})
+    (cause,) = refused.value.causes
+    assert cause.field == "spec.renewTime"
+    assert cause.message == f'Invalid value: "{renewed}": must be an RFC 3339 date and time'
+
+
+@pytest.mark.parametrize("zone", ["Z", "+05:30", "-00:00"])
+def test_a_lease_is_taken_when_its_time_has_a_zone(zone: str) -> None:
+    spec = {"renewTime": f"2026-01-01T00:00:00.000001{zone}"}
+    assert create(kinds.LEASE, {"metadata": {"name": "a"}, "spec": spec})["spec"] == spec
+
+
 def test_a_quantity_is_refused_with_its_path_when_its_exponent_is_large() -> None:
     owner = deployment()
     owner["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1e99999999"}}
@@ -107,3 +122,32 @@ def test_a_json_patch_from_nowhere_is_a_400(operation: str, source: dict[str, An
         )
     assert refused.value.code == 400
     assert [cause.field for cause in refused.value.causes] == ["[0].from"]
+
+
+def json_patched(*patch: dict[str, Any]) -> None:
+    model = create(kinds.MODEL, {"metadata": {"name": "a", "finalizers": ["a.b/c"]}, "spec": {}})
+    write_path.patch(kinds.MODEL, model, list(patch), "application/json-patch+json", request())
+
+
+def test_a_json_patch_is_refused_when_it_copies_the_end_of_a_list() -> None:
+    copy = {"op": "copy", "from": "/metadata/finalizers/-", "path": "/metadata/labels"}
+    with pytest.raises(errors.Invalid, match="the JSON patch does not apply: invalid array index '-'"):
+        json_patched(copy)
+
+
+def test_a_json_patch_is_a_400_when_its_copies_double_the_nesting() -> None:
+    copies = [{"op": "copy", "from": "", "path": "/a" * 2**index} for index in range(9)]
+    with pytest.raises(errors.ApiError, match="nested more than 100 levels deep") as refused:
+        json_patched(*copies)
+    assert refused.value.code == 400
+
+
+def test_a_json_patch_is_a_400_when_it_tests_a_value_that_it_has_nested_deeply() -> None:
+    levels = 90
+    nested: dict[str, Any] = {}
+    for _ in range(levels):
+        nested = {"a": nested}
+    adds = [{"op": "add", "path": "/a" * (1 + levels * index), "value": nested} for index in range(200)]
+    with pytest.raises(errors.ApiError, match="nested more than 100 levels deep") as refused:
+        json_patched(*adds, {"op": "test", "path": "", "value": 0})
+    assert refused.value.code == 400

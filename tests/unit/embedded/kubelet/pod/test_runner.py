@@ -39,9 +39,7 @@ class PlayedNode:
     events: list[EventToEmit] = field(default_factory=list)
 
     def node(self) -> Node:
-        identities = SimpleNamespace(
-            new=lambda *_, **__: PodIdentity("127.0.0.1", None), take=lambda _: None, release=lambda _: None
-        )
+        identities = SimpleNamespace(new=lambda *_, **__: PodIdentity("127.0.0.1", None), take=lambda _: None)
         node = SimpleNamespace(
             kube=FakeKube(),
             data_dir=self.data_dir,
@@ -49,7 +47,7 @@ class PlayedNode:
             events=SimpleNamespace(add=lambda _, event: self.events.append(event)),
             cgroups=Cgroups(CgroupLayout()),
             identities=identities,
-            ports=SimpleNamespace(release=lambda *_: None),
+            release=lambda _: None,
             isolation=None,
             runtimes={},
             mps=SimpleNamespace(user=None),

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from serving.embedded.apiserver.schema import defaults
 from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.comparison import drift
 from serving.planning.inference.plan import PutBackTemplate
+from serving.resources.base import structural
+from serving.resources.route import RouteBackend, RouteSpec
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 
@@ -95,3 +98,39 @@ def test_autoscaler_is_as_desired_when_another_autoscaler_has_written_its_count(
     (autoscaler,) = world.children["Autoscaler"].values()
     autoscaler["spec"]["replicas"] = 3
     assert planner.plan(world.now(), NOW).actions == ()
+
+
+BACKEND: Object = {"name": "a", "arm": "stable", "service": "a", "port": 8080}
+ROUTE: Object = {"inference": "digits", "backends": [BACKEND], "segments": []}
+SET_FIELDS: Object = {
+    "sticky": {"header": "x-user", "salt": "1"},
+    "tokenUsage": "continuous",
+    "timeouts": {"request": "1s"},
+    "retries": {"attempts": 1},
+}
+SET_BACKEND_FIELDS: Object = {
+    "modelVersion": "v1",
+    "protocol": "h2c",
+    "onDemand": True,
+    "autoscaler": "digits-stable",
+    "probe": ["/v2/health/ready"],
+    "timeouts": {"request": "1s"},
+    "retries": {"attempts": 1},
+    "ejection": {"maxPercent": 10},
+    "limits": {"requests": 10},
+}
+
+
+def test_routes_differ_when_a_stored_optional_field_is_no_longer_desired() -> None:
+    assert SET_FIELDS.keys() | ROUTE.keys() == structural(RouteSpec)["properties"].keys()
+    assert SET_BACKEND_FIELDS.keys() | BACKEND.keys() == structural(RouteBackend)["properties"].keys()
+    for field, value in SET_FIELDS.items():
+        assert not drift.routes_alike({**ROUTE, field: value}, ROUTE), field
+    for field, value in SET_BACKEND_FIELDS.items():
+        assert not drift.routes_alike({**ROUTE, "backends": [{**BACKEND, field: value}]}, ROUTE), field
+
+
+def test_routes_are_alike_when_the_server_has_added_the_defaults() -> None:
+    stored = defaults.fill(ROUTE, structural(RouteSpec))
+    assert stored["tokenUsage"] == "none"
+    assert drift.routes_alike(stored, ROUTE)

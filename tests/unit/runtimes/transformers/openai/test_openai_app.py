@@ -188,6 +188,6 @@ async def test_body_is_not_kept_while_its_answer_is_generated(
     await rig.submitted(1)
     gc.collect()
     assert [document() for document in parsed] == [None]
-    assert rig.large.received == 0
+    assert rig.large.received_bytes == 0
     rig.engine.answer()
     assert (await answer)[0] == 200
