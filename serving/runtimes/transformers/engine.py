@@ -166,14 +166,22 @@ class Engine:
             clock.monotonic(),
         )
         with self._condition:
-            if len(self._waiting) >= self._limits.waiting:
-                raise errors.Temporary(
-                    "EngineFull",
-                    f"the engine is full: {len(self._rows)} sequences run and {len(self._waiting)} wait",
-                )
+            self.check_room()
             self._waiting.append(generation)
             self._condition.notify()
         return generation
+
+    def check_room(self) -> None:
+        """Refuse one more request where too many wait; a request that is refused early costs no tokens.
+
+        Raises:
+            errors.Temporary: too many requests wait.
+        """
+        if len(self._waiting) >= self._limits.waiting:
+            raise errors.Temporary(
+                "EngineFull",
+                f"the engine is full: {len(self._rows)} sequences run and {len(self._waiting)} wait",
+            )
 
     def cancel(self, generation: Generation) -> None:
         """End a generation whose client is gone; it leaves the batch before the next token."""

@@ -8,6 +8,7 @@ from typing import cast
 
 import uvicorn
 
+from serving.system.network.listener import Listener
 from serving.system.network.tls_listener import TlsListener
 
 
@@ -25,13 +26,18 @@ class AsgiServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen on these sockets, or as configured.
 
-        With TLS, only given sockets have the limits of `TlsListener` on handshakes.
+        Only given sockets have a `Listener`, or with TLS a `TlsListener` and its limits on handshakes.
         """
-        tls = self.config.ssl
-        if sockets is None or tls is None:
+        if sockets is None:
             await super().startup(sockets)
             return
-        listeners = [TlsListener(listener, tls, self._protocol, self.stop) for listener in sockets]
+        tls = self.config.ssl
+        listeners = [
+            Listener(listener, self._protocol)
+            if tls is None
+            else TlsListener(listener, tls, self._protocol, self.stop)
+            for listener in sockets
+        ]
         self.servers = cast("list[asyncio.Server]", listeners)  # uvicorn calls close and wait_closed
         self.started = True
 

@@ -154,6 +154,7 @@ class OpenAiApp:
         room = BodyRoom(self._large)
         try:
             body = await self._body(receive, room)
+            self._engine.check_room()
             is_small = len(body) <= SMALL_TEXT
             return prepare(body) if is_small else await self._large.run(partial(prepare, body))
         finally:

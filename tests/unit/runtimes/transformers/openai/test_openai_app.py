@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from serving import errors
 from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
@@ -36,10 +37,15 @@ class Engine:
 
     def __init__(self) -> None:
         self.why = ""
+        self.is_full = False
         self.submitted: list[tuple[GenerationRequest, Callable[[Part], None]]] = []
 
     def obstacle(self, now: float) -> str:
         return self.why
+
+    def check_room(self) -> None:
+        if self.is_full:
+            raise errors.Temporary("EngineFull", "the engine is full")
 
     def submit(self, request: GenerationRequest, deliver: Callable[[Part], None]) -> object:
         self.submitted.append((request, deliver))
@@ -191,3 +197,12 @@ async def test_body_is_not_kept_while_its_answer_is_generated(
     assert rig.large.received_bytes == 0
     rig.engine.answer()
     assert (await answer)[0] == 200
+
+
+async def test_request_to_a_full_engine_is_refused_before_it_costs_tokens(rig: Rig) -> None:
+    rig.engine.is_full = True
+    body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]})
+    status, headers, document = await rig.ask(CHATS, body)
+    assert (status, headers[b"retry-after"]) == (429, b"1")
+    assert document["error"]["code"] == "engine_full"
+    assert not rig.vocabulary.threads
