@@ -9,19 +9,19 @@ from serving.objects import Object
 
 
 def desired_count(state: TargetState, target: Object, manager: str, monotonic: float) -> int:
-    """Return the desired count, and record in `state` a change by another writer.
+    """Return the desired count, and record in `state` changes by other writers, and raises by any of them.
 
     Args:
         state: of the Autoscaler, updated here. The count of `last_write` is returned until the watch shows
-            that write; `known` is the count that was last written or observed, and `intended` the count of a
-            write without a response.
+            that write; `known_count` was last written or observed; `unconfirmed_count` is that of a write
+            without a response, which may have been stored. A raise in `raised` is not undone for a while.
         target: the object with the scale subresource, as the watch shows it.
         manager: the field manager of this controller.
         monotonic: seconds of the monotonic clock.
     """
     count = int((target.get("spec") or {}).get("replicas", 1))
     if state.last_write is not None:
-        # The watch has not shown the last write: resourceVersions are numbers (`Informer.has_seen`).
+        # A lower resourceVersion, compared as a number: the watch does not show the last write yet.
         if int(target["metadata"]["resourceVersion"]) < state.last_write.resource_version:
             return state.last_write.replicas
         state.last_write = None
@@ -29,7 +29,8 @@ def desired_count(state: TargetState, target: Object, manager: str, monotonic: f
     if state.known_count is not None and count not in own_counts:
         if not other_writers.is_own_write(target, manager):
             other_writers.add_change(state.changes_by_others, monotonic)
-        # A raise by another instance of this controller counts too: that instance may have observed more.
+        # Also by another instance of this controller, with its field manager: that instance may have observed
+        # load that this one has not.
         if count > state.known_count:
             state.raised = state.raised.after_raise(count, monotonic)
     state.known_count, state.unconfirmed_count = count, None

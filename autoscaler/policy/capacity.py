@@ -26,7 +26,8 @@ arrivals while a queue drains."""
 GROWING_SECONDS = 10.0
 """Least seconds of growth: two readings."""
 LATENCY_RISE = 1.2
-"""Ratio to the latency at the beginning, after a queue has grown by a tenth for two latencies."""
+"""Ratio of the latency to that at the beginning of a queue's growth, above which replicas are saturated. The
+queue must have grown by `GROWTH` for `GROWING_SECONDS`, and for twice that earlier latency."""
 PROVEN_KEPT = 0.9999
 """Decay of the highest observed rate at each span without saturation: models are replaced."""
 SATURATED_GAIN = 0.3
@@ -190,10 +191,10 @@ class CapacityEstimate:
             self._is_partial = False
         seconds = load.seconds
         if began_idle and is_growing:
-            # The requests may have come during a part of the reading only. If requests come at a constant
-            # rate to saturated replicas, the mean latency of the answers is half of the time since the first
-            # request, times the share of the requests that is not answered. The rate of a new load rises,
-            # which makes the time that follows from this too short; it is used below half of the reading.
+            # The requests may have come during a part of the reading only. Of requests at a constant rate to
+            # saturated replicas that answer a share of them, the mean latency of the answers after T seconds
+            # is T / 2 * (1 - share). The rate of a new load rises, so that T is too short and the rate of the
+            # replicas too high: T counts only below half of the reading, whose idle part is the larger error.
             busy_seconds = 2 * latency / (1 - load.finished / load.arrivals)
             seconds = busy_seconds if busy_seconds < seconds / 2 else seconds
         self._answers += load.finished
@@ -210,6 +211,11 @@ class CapacityEstimate:
 
     def _learn_span(self, *, is_growing: bool, is_draining: bool, is_overtaken: bool) -> None:
         """Learn from the readings since the last span.
+
+        Every span raises `_proven`. A saturated span moves `_ceiling`, and ends here. A busy span before the
+        best latency is known is remembered in `_unjudged`. A span with a growing queue teaches no more, nor
+        does one with a draining queue before the best latency is known. Any other span moves `_best`, lets
+        `_proven` decay, and raises a ceiling that its rate exceeds.
 
         Args:
             is_growing: whether the queue grows.

@@ -63,7 +63,13 @@ class TokenRates:
         return self._tokens / self._requests if self._requests >= LEAST_REQUESTS else None
 
     def learn(self, engines: EngineLoad | None, load: Load | None) -> None:
-        """Learn from engine metrics, and the load that gateways counted meanwhile."""
+        """Learn from a reading.
+
+        Args:
+            engines: of all replicas together: tokens per second, waiting requests, and the used share of the
+                KV cache.
+            load: the load that gateways counted meanwhile.
+        """
         if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):
             self._was_saturated, self._last_rate = False, 0.0
             return
@@ -75,21 +81,26 @@ class TokenRates:
         is_saturated = (
             engines.waiting >= SATURATED_WAITING * engines.replicas or engines.cache >= SATURATED_CACHE
         )
-        is_same, self._replicas = engines.replicas == self._replicas, engines.replicas
-        if is_saturated and self._was_saturated and is_same and rate_per_replica >= LEAST_TOKENS:
-            # A replica that was saturated for a part of the reading shows less than its highest rate.
+        has_same_replicas = engines.replicas == self._replicas
+        self._replicas = engines.replicas
+        if is_saturated and self._was_saturated and has_same_replicas and rate_per_replica >= LEAST_TOKENS:
+            # Not the first saturated reading, nor one in which a replica came or went: replicas that were
+            # saturated for a part of a reading show less than their highest rate.
             self._saturated_rate = (
                 rate_per_replica
                 if math.isinf(self._saturated_rate)
                 else self._saturated_rate + SATURATED_GAIN * (rate_per_replica - self._saturated_rate)
             )
         elif not is_saturated and rate_per_replica >= LEAST_TOKENS:
+            # It is the capacity only until a saturated rate is known.
             self._unsaturated_rate = max(self._unsaturated_rate, rate_per_replica)
-            # One reading may be wrong: it would take twenty saturated ones to correct the estimate again.
+            # Two readings in a row that are faster, and not saturated, show that the estimate is too low. The
+            # lower one counts: a single wrong one, far too high, would take some twenty saturated readings to
+            # correct (`SATURATED_GAIN`).
             proven_rate = min(rate_per_replica, self._last_rate)
             if proven_rate > self._saturated_rate:
                 self._saturated_rate = proven_rate * HEADROOM
-        self._was_saturated = is_saturated and is_same
+        self._was_saturated = is_saturated and has_same_replicas
         self._last_rate = 0.0 if is_saturated else rate_per_replica
 
     def metric_needs(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[MetricNeed]:

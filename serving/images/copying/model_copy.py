@@ -45,8 +45,9 @@ async def copy(
         settings: bounds of the unpacked size of compressed layers.
 
     Raises:
-        errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized` and others of the registry.
-        errors.Temporary: `RegistryUnavailable`, `DigestMismatch`, `DiskFull`.
+        errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized` and others of the registry;
+            `DigestMismatch`, the list of the files is another.
+        errors.Temporary: `RegistryUnavailable`, `DiskFull`; `DigestMismatch`, a download is damaged.
     """
     if await asyncio.to_thread(target.is_complete, files_digest):
         _log.info("%s is copied already, and every file has its digest", reference)

@@ -1,6 +1,8 @@
 """Renders the changes of a route plan as Envoy's resources; routes are joined from encoded parts.
 
-A change of one service among 1,000 must not cost the rendering of 1,000.
+A change of one service among 1,000 must not cost the rendering of 1,000. The weights of a service are in its
+routes, or, where they may change, apart from the routes in a layer of Envoy's runtime, from which the routes
+read them by the service's key prefix (`weights.key_prefix`; empty for weights in the routes).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +32,8 @@ class Dependencies:
     named: frozenset[str] = frozenset()
     """The clusters that the routes name."""
     serving: frozenset[str] = frozenset()
-    """Those that have their weight in a route itself, so that they must have endpoints."""
+    """Those of `named` whose weight is above 0 and in a route itself. Envoy sends them requests at once, so
+    they must have endpoints."""
     weights: frozenset[str] = frozenset()
     """Key prefixes (`weights.key_prefix`) of the weights that the routes read. Envoy must also have what
     these weights need."""
@@ -151,9 +154,10 @@ class Renderer:
         return RenderedRoutes(configuration, dependencies)
 
     def _endpoints(self, cluster: Cluster) -> Resource:
+        """Return a cluster's endpoints; of one that cannot serve, with a version that says so."""
         endpoints = resource(clusters.load_assignment(cluster, self._folders))
         can_serve = cluster.endpoints or cluster.on_demand  # on demand, by the activator
-        return endpoints if can_serve else Resource(NO_ENDPOINTS, endpoints.content)
+        return endpoints if can_serve else Resource(version=NO_ENDPOINTS, content=endpoints.content)
 
     def _service(self, service: GatewayService) -> "_ServiceParts":
         key_prefix = weights.key_prefix(service)
