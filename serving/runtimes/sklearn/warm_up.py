@@ -34,4 +34,4 @@ def _run_tiny_model() -> None:
 
 
 _run_tiny_model()
-threads.loaded()
+threads.loaded()  # inspects the loaded numeric libraries, once for all forks

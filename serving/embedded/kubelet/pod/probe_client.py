@@ -141,12 +141,12 @@ async def _connection(
     """
     is_pod = host is None or host == target.identity.address
     path = target.socket(port) if is_pod else None
+    name = None if context is None else target.identity.address
     if path is not None:
         with sockets.short_path(path) as address:
-            reader, writer = await asyncio.open_unix_connection(address, ssl=context)
+            reader, writer = await asyncio.open_unix_connection(address, ssl=context, server_hostname=name)
     elif is_pod:
         connection = await replica_connections.connect(target.identity.address, port)
-        name = None if context is None else target.identity.address
         reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=name)
     else:
         reader, writer = await asyncio.open_connection(host, port, ssl=context)

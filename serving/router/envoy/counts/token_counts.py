@@ -36,11 +36,11 @@ BOUNDS_US = (
 )
 """Upper bounds of histograms in microseconds, the same in the module: from an inter-token latency of a small
 model to a first token after a start."""
-OTHER_COUNTERS = ("unread_settled", "prompt_tokens", "generated_tokens")
+OTHER_COUNTERS = ("prompt_unreported", "prompt_tokens", "generated_tokens")
 """Counters without a pair.
 
-- `unread_settled`: estimated prompt tokens of requests that ended after their first token, before the engine
-  reported the number.
+- `prompt_unreported`: estimated prompt tokens of requests that ended after their first token, before the
+  engine reported the number.
 - `prompt_tokens`: tokens of read prompts, as the engine reported them.
 - `generated_tokens`: tokens of answers.
 """
@@ -67,7 +67,7 @@ class TokenCounts:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of read prompts; estimated for requests that ended before the engine reported the number."""
-        return self.counters.get("prompt_tokens", 0) + self.counters.get("unread_settled", 0)
+        return self.counters.get("prompt_tokens", 0) + self.counters.get("prompt_unreported", 0)
 
     @property
     def generated_tokens(self) -> int:

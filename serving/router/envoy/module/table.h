@@ -12,14 +12,14 @@
 #define DURATION_BUCKETS 17  // one for each bound of durations, and one above
 #define LATENCY_BUCKETS 16   // the same for latencies of tokens
 
-// Counters of tokens. A request adds what waits to the admitted counters at its beginning, and the same to
-// the settled ones as it stops waiting. The gateway reads the counters in this order while requests change
-// them: the settled ones first, so that it never sees more settled than admitted.
+// Counters of tokens. Admitted minus settled waits now: requests, the sum of their start times, and tokens. A
+// request adds its amounts to the admitted counters at its beginning, and the same amounts to the settled
+// counters as it stops waiting.
 //
-// A request updates the number of requests and the sum of their start times one after the other, and a
-// reading may be between the two. Each request adds to STARTED_ADMITTED before REQUESTS_ADMITTED, and to
-// REQUESTS_SETTLED before STARTED_SETTLED. So the sum that the gateway sees has the start of each request
-// that it sees waiting, and a queue never looks older than it is.
+// The gateway reads without a lock, in the order of this enum: settled before admitted, so that it never sees
+// more settled than admitted. The mean age of the queue is now - (sum of starts / requests): without one of
+// the starts it would look too old. So a request adds to STARTED_ADMITTED before REQUESTS_ADMITTED, and to
+// REQUESTS_SETTLED before STARTED_SETTLED: the sum has the start of each request that is seen waiting.
 typedef enum {
   STARTED_SETTLED,  // start times, in tenths of a second since 2026-01-01
   REQUESTS_SETTLED,
@@ -29,7 +29,7 @@ typedef enum {
   OUTPUT_ADMITTED,
   REQUESTS_ADMITTED,
   STARTED_ADMITTED,
-  UNREAD_SETTLED,  // estimated tokens of prompts that were read, and not reported before the request ended
+  PROMPT_UNREPORTED,  // estimated tokens of prompts that were read, whose request ended without a report
   PROMPT_TOKENS,   // tokens of prompts, as engines reported them
   GENERATED_TOKENS,
   TOKEN_COUNTERS  // their number

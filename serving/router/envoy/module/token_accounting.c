@@ -97,7 +97,7 @@ void account_move(Accounting* accounting, Backend* backend) {
 static void read_prompt(Accounting* accounting, int64_t number) {
   if (number == NO_NUMBER) return;
   accounting->knows_prompt = true;
-  accounting->unread_left = 0;
+  accounting->unreported_left = 0;
   count(accounting->backend, PROMPT_TOKENS, number);
   if (number > 0 && accounting->bytes > 0)
     mean_learn(&accounting->backend->bytes_per_token, (double)accounting->bytes / (double)number);
@@ -113,7 +113,7 @@ static void progress(Accounting* accounting, int64_t number) {
   } else {
     observe(&backend->row->first_token, now - accounting->begun, 1);
     settle_prompt(accounting);
-    accounting->unread_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
+    accounting->unreported_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
     accounting->prompt_left = accounting->requests_left = accounting->started_left = 0;
   }
   accounting->last = now;
@@ -232,6 +232,6 @@ void account_close(Accounting* accounting) {
   if (accounting->uncounted) count_generated(backend, accounting->uncounted);
   settle_prompt(accounting);
   count(backend, OUTPUT_SETTLED, accounting->output - accounting->settled);
-  count(backend, UNREAD_SETTLED, accounting->unread_left);
+  count(backend, PROMPT_UNREPORTED, accounting->unreported_left);
   buffer_free(&accounting->rest);
 }

@@ -26,8 +26,8 @@ typedef struct {
   int64_t requests_left;  // 1 or 0
   int64_t started_left;   // arrival, in tenths of a second since 2026-01-01
 
-  int64_t unread_left;  // estimated tokens of a prompt that is read but not reported: see UNREAD_SETTLED
-  Buffer rest;          // the beginning of an event, or the end of an answer that is no stream
+  int64_t unreported_left;  // estimated tokens of a prompt that is read but not reported: see PROMPT_UNREPORTED
+  Buffer rest;              // the beginning of an event, or the end of an answer that is no stream
 } Accounting;
 
 // Admits a request. Appends to `changed` the body that the engine gets, if it is another one.

@@ -1,15 +1,20 @@
 """HTTP probes fail, and end, when a container sends an empty, malformed or endless status line or header."""
 
 import asyncio
+import ssl
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from serving import clock
+from serving.embedded.apiserver import certificates
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import probe_client
 from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
 from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.settings import DEFAULTS as DEFAULT_SETTINGS
 from tests.rig.machine.addresses import own
 
 ADDRESS, PORT = own(80), 9000
@@ -43,6 +48,27 @@ async def headers_of_a_probe(*pairs: tuple[str, str]) -> list[str]:
         action = {"httpGet": {"port": PORT, "path": "/", "httpHeaders": headers}}
         assert (await probe_client.send(TARGET, action, 5.0)).problem is None
     return requests[0].decode().strip().split("\r\n")[1:]
+
+
+async def test_https_probe_of_a_port_with_a_unix_socket_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates.ensure(tmp_path / "tls", "127.0.0.1", DEFAULT_SETTINGS.api, clock.now())
+    paths = certificates.files(tmp_path / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(paths.certificate, paths.key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    socket = tmp_path / "s"
+    monkeypatch.setattr(RunningContainer, "socket", lambda *_: socket)
+    async with await asyncio.start_unix_server(serve, socket, ssl=context):
+        action = {"httpGet": {"port": PORT, "path": "/", "scheme": "HTTPS"}}
+        assert (await probe_client.send(TARGET, action, 5.0)).problem is None
 
 
 DEFAULTS = ["User-Agent: slipway-probe", "Accept: */*", "Connection: close"]

@@ -20,7 +20,7 @@ COUNTS = TokenCounts(
         "requests_settled": 3,
         "started_admitted": 2200,
         "started_settled": 1200,
-        "unread_settled": 4,
+        "prompt_unreported": 4,
     },
     Latencies((0, 0, 0, *[4] * (len(BOUNDS_US) - 2)), 1.5),
     Latencies((9,) * (len(BOUNDS_US) + 1), 1.5),
