@@ -63,7 +63,7 @@ class ContainerUsage:
     """Unix seconds."""
     gpu_duty: float = 0.0
     """Percent, the sum over its GPUs."""
-    gpus: int = 0
+    gpus: float = 0.0
     """GPUs whose duty cycle is known."""
     gpu_memory: float = 0.0
     """Bytes."""
