@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport
+from autoscaler.simulate.comparison import FLEET
+from autoscaler.simulate.startup import FAILURE_SHARE
 from serving.pages import figures
 
 _SAME_COST = 0.005
@@ -95,9 +97,11 @@ def _service(report: SimulationReport) -> list[str]:
         if service.history_seconds
         else "Policies know nothing of the time before."
     )
-    is_law = not service.startup.replace(".", "").isdigit()  # the name of a law, not seconds
+    is_fleet = service.startup == FLEET
     startup = (
-        "as long as on a production fleet" if is_law else f"about {figures.duration(float(service.startup))}"
+        "as long as on a production fleet"
+        if is_fleet
+        else f"about {figures.duration(float(service.startup))}"
     )
     period = (
         f"{figures.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "
@@ -106,7 +110,7 @@ def _service(report: SimulationReport) -> list[str]:
     replica = (
         f"A replica takes {figures.number(service.replica_rate)} {service.unit} per second, "
         f"{figures.count(service.concurrency, 'request')} at the same time. It starts within {startup}; "
-        "2 % of starts fail and begin again."
+        f"{figures.percent(FAILURE_SHARE)} of starts fail and begin again."
     )
     bounds = (
         f"A request may wait {figures.duration(service.wait)}. Between {service.min_replicas} and "

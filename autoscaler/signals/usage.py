@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from serving.resources.formats import quantity
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 
-PERCENT = 100.0
 OLD_SECONDS = 60.0
 """Age of a reading from which on its values count as unknown."""
 
@@ -64,8 +63,8 @@ def _rate(before: NodeUsage, key: ContainerKey, at: float, usage: ContainerUsage
 def share(resource: str, pods: Iterable[Mapping[str, Any]], nodes: Mapping[str, NodeUsage]) -> float | None:
     """Return the mean over the containers of their usage as a share of their limit, 0 to 1.
 
-    The share of `gpu` is the duty cycle, with or without a limit. Containers without a known share do not
-    count; None: no container has one.
+    The share of `gpu` is the mean duty cycle of a container's GPUs, with or without a limit. Containers
+    without a known share do not count; None: no container has one.
 
     Args:
         resource: `cpu`, `memory` or `gpu`.
@@ -90,7 +89,7 @@ def _share(resource: str, container: Mapping[str, Any], key: ContainerKey, node:
     if figures is None:
         return None
     if resource == "gpu":
-        return figures.gpu_duty / PERCENT
+        return figures.gpu_share
     limits = (container.get("resources") or {}).get("limits") or {}
     limit = float(quantity.parse(limits[resource])) if resource in limits else 0.0
     if limit <= 0:

@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 METADATA_BYTES = 1024 * 1024
 """Most bytes of a model's metadata: ten thousand inputs and outputs of 100 bytes."""
 
-_UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
-"""Errors when a node gives no usage figures; the trial continues without them."""
+_UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden, ValueError)
+"""Errors when a node gives no usage figures, or (ValueError) gives them in no known format; the trial
+continues without them."""
 
 
 class RealInstruments:

@@ -50,11 +50,12 @@ def between(before: ContainerUsage, after: ContainerUsage, seconds: float) -> Us
     # An unchanged peak is older than the first reading; a changed one was reached between the readings.
     peak = after.peak if after.peak != before.peak else 0.0
     span = after.at - before.at if before.at and after.at else seconds
+    gpu_shares = [share for share in (before.gpu_share, after.gpu_share) if share is not None]
     return Usage(
         cpu_cores=_increase(before.cpu_seconds, after.cpu_seconds) / span if span > 0 else 0.0,
         cpu_throttled=throttled_periods / periods if periods else 0.0,
         memory_bytes=int(max(before.working_set, after.working_set, peak)),
-        gpu_utilization=(before.gpu_duty + after.gpu_duty) / 2 / 100,  # mean of the readings, from percent
+        gpu_utilization=sum(gpu_shares) / len(gpu_shares) if gpu_shares else 0.0,
         gpu_memory_bytes=int(max(before.gpu_memory, after.gpu_memory)),
     )
 
@@ -68,6 +69,7 @@ async def read(kube: Kube, pod: Object) -> ContainerUsage:
     """Read a Pod's counters.
 
     Raises:
+        ValueError: the node's answer is not in Prometheus's text format.
         errors.Temporary: `NoUsage`, the node does not exist or does not know the Pod (yet).
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
@@ -84,6 +86,7 @@ async def machine(kube: Kube, node: str) -> str:
     """Return the description of a node in one line: processor, cores, GPU.
 
     Raises:
+        ValueError: the node's answer is not in Prometheus's text format.
         errors.Temporary: `NoUsage`, the node does not exist.
         errors.Forbidden: this account may not `get` nodes.
         errors.Unavailable: the API or the node did not answer.
@@ -120,6 +123,7 @@ async def _metrics(kube: Kube, node: str) -> str:
     """Return the answer of the node's `/metrics/cadvisor`.
 
     Raises:
+        ValueError: the answer is not UTF-8.
         errors.Temporary: `NoUsage`, the API answered with an error other than Forbidden.
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.

@@ -232,7 +232,7 @@ async def _add_rows(
         counter: has taken a first reading.
         trace: gets the rows.
         stopped: ends the recording.
-        limit: seconds after which the recording ends.
+        limit: seconds after which the recording ends; rows are whole seconds, so a part of one counts as one.
     """
     begun = clock.monotonic()
     start = math.floor(clock.now().timestamp())
@@ -254,7 +254,7 @@ async def _add_rows(
             continue
         silent = 0
         arrived = counter.arrived(readings)
-        count = int(min(passed, limit - recorded))
+        count = math.ceil(min(passed, limit - recorded))
         trace.add(start + recorded, count, arrived)
         recorded += count
         total += arrived

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -14,6 +15,7 @@ import yaml
 from serving import errors
 from serving.cli.config.configuration import Resolved, Values, load
 from serving.cli.config.explain import SettingDescription, sections, settings
+from serving.cli.config.schema import Configuration
 from serving.cli.options import ConfigFile, OwnDataDir
 from serving.data_dir import DataDir
 
@@ -78,15 +80,17 @@ def explain(
 
 
 def changed(resolved: Resolved) -> Values:
-    """Return the validated values that the file, a variable or an option sets, nested by section."""
-    configuration = asdict(resolved.configuration)
-    values: Values = {}
+    """Return the validated values that differ from the defaults, nested by section."""
+    defaults, values = Configuration(), Values()
     for path in resolved.sources:
+        value = attrgetter(path)(resolved.configuration)
+        if value == attrgetter(path)(defaults):
+            continue
         *parents, name = path.split(".")
-        validated, section_values = configuration, values
+        section_values = values
         for section in parents:
-            validated, section_values = validated[section], section_values.setdefault(section, {})
-        section_values[name] = validated[name]
+            section_values = section_values.setdefault(section, {})
+        section_values[name] = value
     return values
 
 

@@ -7,6 +7,7 @@ mlflow/store/tracking/file_store.py (a run's directory: meta.yaml, metrics/NAME 
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from serving import errors
 MLMODEL = "MLmodel"
 _META = "meta.yaml"
 _MAX_BYTES = 1024 * 1024
-"""Largest file that is read as metadata, also of a metric with a line for each step."""
+"""Largest file that is read as metadata."""
+_LAST_BYTES = 4096
+"""Bytes at the end of a metric's file, which has a short line for each step, that have its last line."""
 _MAX_PARENTS = 8
 """Parents of a model that are searched for its run's directory: the artifact path may have several parts."""
 _MAX_METRICS = 256
@@ -137,8 +140,9 @@ def _metrics(directory: Path) -> Iterator[tuple[str, float]]:
     """Yield name and last value of each metric, with names that slipway.json allows."""
     paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink()]
     for path in paths[:_MAX_METRICS]:
-        name = re.sub(r"[^-A-Za-z0-9_.@/]+", "_", str(path.relative_to(directory))).strip("-_.@/")[:128]
-        lines = _text(path).splitlines()
+        name = re.sub(r"[^-A-Za-z0-9_.@/]+", "_", str(path.relative_to(directory)))
+        name = name.lstrip("-_.@/")[:128].rstrip("-_.@/")
+        lines = _end(path).splitlines()
         try:
             value = float(lines[-1].split()[1])
         except (IndexError, ValueError):
@@ -168,6 +172,16 @@ def _yaml(path: Path) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise errors.UserError(f"{path}: must be an object, got {type(document).__name__}")
     return document
+
+
+def _end(path: Path) -> str:
+    """Return the last `_LAST_BYTES` of a file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            return file.read(_LAST_BYTES).decode(errors="replace")
+    except OSError as error:
+        raise errors.UserError(f"{path}: cannot be read: {error}") from error
 
 
 def _text(path: Path) -> str:

@@ -219,18 +219,18 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[_D
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield path and text of each scalar, such as `spec.containers[predictor].image`.
 
-    An item of a list of mappings has the value of an identifying field in its path, or else its index; its
-    fields of `_ITEM_KEYS` are left out. A list of scalars is one text.
+    An item of a list of mappings has the value of an identifying field in its path, and that field is left
+    out; an item without one has its index. A list of scalars is one text.
     """
     if isinstance(value, Mapping):
-        is_item = path.endswith("]")
         for key, child in value.items():
-            if not (is_item and key in _ITEM_KEYS):
-                yield from _leaves(child, f"{path}.{key}" if path else str(key))
+            yield from _leaves(child, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         for index, item in enumerate(value):
-            label = next((item[key] for key in _ITEM_KEYS if key in item), index)
-            yield from _leaves(item, f"{path}[{label}]")
+            label_key = next((key for key in _ITEM_KEYS if key in item), None)
+            label = index if label_key is None else item[label_key]
+            rest = {key: child for key, child in item.items() if key != label_key}
+            yield from _leaves(rest, f"{path}[{label}]")
     elif isinstance(value, list):
         yield path, " ".join(map(str, value))
     else:

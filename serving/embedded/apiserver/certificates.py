@@ -138,7 +138,7 @@ def _load(path: Path) -> x509.Certificate | None:
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, TypeError, ValueError):  # TypeError: it is encrypted
         return None
     path.chmod(0o600)
     return key if isinstance(key, ec.EllipticCurvePrivateKey) else None

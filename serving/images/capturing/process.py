@@ -53,7 +53,7 @@ def main(environment: Mapping[str, str]) -> int:
 def _failed(log: Path, reason: str, error: Exception, status: int) -> int:
     message = container_process.failure_message(reason, error)
     sys.stderr.write(f"{message}\n")
-    log.write_bytes(message.encode()[:_LONGEST_MESSAGE])
+    log.write_bytes(message.encode()[:_LONGEST_MESSAGE].decode(errors="ignore").encode())
     return status
 
 

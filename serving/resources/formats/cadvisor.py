@@ -26,6 +26,8 @@ GPU_DUTY = "container_accelerator_duty_cycle"
 """Percent of the last sample period in which the GPU was busy; cAdvisor's name until 1.27."""
 GPU_MEMORY = "container_accelerator_memory_used_bytes"
 
+_PERCENT = 100.0
+
 MACHINE_CORES = "machine_cpu_cores"
 MACHINE_MEMORY = "machine_memory_bytes"
 MACHINE_INFO = "slipway_machine_info"
@@ -60,11 +62,18 @@ class ContainerUsage:
     started: float = 0.0
     """Unix seconds."""
     gpu_duty: float = 0.0
-    """Percent."""
+    """Percent, the sum over its GPUs."""
+    gpus: float = 0.0
+    """GPUs whose duty cycle is known."""
     gpu_memory: float = 0.0
     """Bytes."""
     at: float = 0.0
     """Unix time of the sample, if the node reports it: cAdvisor samples every 10 to 15 s, not on request."""
+
+    @property
+    def gpu_share(self) -> float | None:
+        """The mean duty cycle of its GPUs, 0 to 1; None if unknown, or without a GPU."""
+        return self.gpu_duty / self.gpus / _PERCENT if self.gpus else None
 
 
 _FIELDS = {
@@ -101,7 +110,8 @@ def containers(text: str) -> dict[ContainerKey, ContainerUsage]:
             known = usages.get(key, ContainerUsage())
             before = getattr(known, field) if sample.name in _SUMMED else 0.0
             at = max(known.at, float(sample.timestamp or 0.0))
-            usages[key] = replace(known, **{field: before + float(sample.value), "at": at})
+            gpus = known.gpus + (sample.name == GPU_DUTY)
+            usages[key] = replace(known, **{field: before + float(sample.value), "at": at, "gpus": gpus})
     return usages
 
 

@@ -6,8 +6,6 @@ https://github.com/open-inference/open-inference-protocol/blob/main/specificatio
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -39,8 +37,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Mapping[str, str]
 
 _SERVER_PATHS = frozenset({"/v2", "/v2/health/live", "/v2/health/ready"})
-_DISCARD_SECONDS = 30.0
-"""Longest wait for the end of a body that is too large: 100 MB at 27 Mbit/s."""
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(ready|infer))?")
 
 
@@ -208,7 +204,7 @@ class InferenceApp:
         limit = self._body_limit
         if int(headers.get("content-length", "0")) > limit:
             if "expect" not in headers:  # else the client waits for `100 Continue`, and sends no body
-                await _discard(receive)
+                await request_body.discard(receive)
             raise too_large(f"must be at most {limit} bytes", int(headers["content-length"]))
         chunks: list[bytes] = []
         size = 0
@@ -222,7 +218,7 @@ class InferenceApp:
                 chunks.clear()
                 room.release()
                 if has_more:
-                    await _discard(receive)
+                    await request_body.discard(receive)
                 if size > limit:
                     raise too_large(f"must be at most {limit} bytes", f"{size} or more")
                 raise too_many(self._settings.retry_after_seconds)
@@ -246,18 +242,6 @@ class InferenceApp:
             response_headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": response_headers})
         await send({"type": "http.response.body", "body": body})
-
-
-async def _discard(receive: Receive) -> None:
-    """Read and drop the rest of a body, before an early answer is sent.
-
-    Envoy resets a client that still sends when the answer comes, even if the replica keeps the connection
-    open; the client then sees the reset instead of the answer.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_SECONDS):
-            while (await receive()).get("more_body", False):
-                pass
 
 
 def _failed(status: int, message: str, *, is_grpc: bool) -> Reply:

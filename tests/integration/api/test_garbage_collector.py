@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.embedded.apiserver.storage import garbage_collector
+from serving.embedded.apiserver.storage import garbage, garbage_collector
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
 from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey
@@ -82,6 +82,38 @@ async def test_others_are_collected_when_a_step_for_one_object_fails(
     await collection.gone(kinds.CONFIG_MAP, ObjectKey("default", "good"))
     assert collection.store.get(kinds.CONFIG_MAP, ObjectKey("default", "bad")) is not None
     assert "date value out of range" in caplog.text
+
+
+async def test_others_are_collected_when_the_steps_of_one_object_cannot_be_decided(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps_for_dependent = garbage.steps_for_dependent
+
+    def failing(obj: Object, *rest: Any) -> Any:
+        if obj["metadata"]["name"] == "bad":
+            raise OverflowError("date value out of range")
+        return steps_for_dependent(obj, *rest)
+
+    owner = await collection.create("owner")
+    for name in ("bad", "good"):
+        await collection.create(name, owner)
+    monkeypatch.setattr(garbage, "steps_for_dependent", failing)
+    await collection.store.submit(kinds.CONFIG_MAP, ObjectKey("default", "owner"), None).committed()
+    await collection.gone(kinds.CONFIG_MAP, ObjectKey("default", "good"))
+    assert "date value out of range" in caplog.text
+
+
+async def test_requests_are_served_between_batches_when_no_object_has_a_step(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await collection.create(f"map-{number}")
+    monkeypatch.setattr(garbage_collector, "_BATCH", 1)
+    collector = GarbageCollector(collection.writer, ApiSettings())
+    collecting = asyncio.create_task(collector.run())
+    await asyncio.sleep(0)
+    assert collector._queue
+    collecting.cancel()
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Orphan"])

@@ -105,3 +105,15 @@ async def test_metadata_is_unknown_when_the_answer_is_endless_or_elsewhere(answe
     async with tcp_server(replica) as port:
         assert await real._description(f"http://127.0.0.1:{port}/v2/models/m") is None
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("page", [b"<html>no metrics</html>", b"\xff"])
+async def test_usage_and_machine_are_unknown_when_the_nodes_page_has_another_format(page: bytes) -> None:
+    class Node(FakeKube):
+        async def raw(self, path: str, query: object = None) -> bytes:
+            return page
+
+    real = RealInstruments(Node("slipway-trial"), LoadSettings(), None)  # type: ignore[arg-type]
+    pod = {"metadata": {"name": "pe-1", "namespace": instruments.NS}, "spec": {"nodeName": "local"}}
+    assert await real.usage(pod) is None
+    assert await real.machine(pod) == ""

@@ -50,7 +50,7 @@ def accepted(header: str) -> Accepted:
         params = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         form = params.get("as")
         if form is None:
-            return Accepted(group=params.get("g", ""), version=params.get("v", "v1"))
+            return Accepted()  # a group and a version are those of a form
         if form in _FORMS and params.get("g") == "meta.k8s.io" and params.get("v") in ("v1", "v1beta1"):
             return Accepted(_FORMS[form], params["v"], "meta.k8s.io")
         if form == "APIGroupDiscoveryList" and params.get("v") in ("v2", "v2beta1"):

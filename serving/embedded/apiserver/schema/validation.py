@@ -299,6 +299,10 @@ def _scalar_rules(schema: Schema, mode: Mode) -> Mapping[type, Sequence[Rule]]:
     return {str: strings, int: [*numbers, fits], float: numbers, bool: common, type(None): [*common, *nulls]}
 
 
+_END = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\$", re.DOTALL)
+"""An escape or a class (the group), or a `$`, which in RE2 does not match before a newline at the end."""
+
+
 def _string_rules(schema: Schema) -> list[Rule]:
     least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
     rules: list[Rule] = []
@@ -310,7 +314,7 @@ def _string_rules(schema: Schema) -> list[Rule]:
         rule = f"in body should be at least {least} chars long"
         rules.append(Rule(lambda value: len(value) >= least, _invalid(rule)))
     if pattern is not None:
-        search = re.compile(pattern).search
+        search = re.compile(_END.sub(lambda match: match[1] or r"\Z", pattern)).search
         rules.append(
             Rule(lambda value: search(value) is not None, _invalid(f"in body should match '{pattern}'"))
         )

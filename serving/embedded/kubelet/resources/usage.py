@@ -76,7 +76,8 @@ class UsageCollector:
         for name, (field, help_text) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, help_text, labels=ContainerKey._fields)
             for container, figures in usage.items():
-                gauge.add_metric(container, getattr(figures, field))
+                if name != cadvisor.GPU_DUTY or figures.gpus:  # without a GPU it is not 0, but unknown
+                    gauge.add_metric(container, getattr(figures, field))
             yield gauge
         yield from _machine(self._gpus.name)
 
@@ -100,7 +101,7 @@ class UsageCollector:
                 figures = replace(figures, oom_events=figures.oom_events + _killed_before(pod, run))
                 on_gpu = [gpu_memory[pid] for pid in members if pid in gpu_memory]
                 if on_gpu:
-                    figures = replace(figures, gpu_duty=duty, gpu_memory=sum(on_gpu))
+                    figures = replace(figures, gpu_duty=duty, gpus=1, gpu_memory=sum(on_gpu))
                 peaks[run.path] = figures.peak
                 yield ContainerKey(info["namespace"], info["name"], run.container), figures
         self._peaks = peaks  # without the runs that have ended

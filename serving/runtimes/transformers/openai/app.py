@@ -91,7 +91,8 @@ class OpenAiApp:
         except errors.ApiError as error:
             await self._send_error(send, error.code, error.message)
         except errors.Temporary as error:
-            await self._send_error(send, requests.TOO_MANY, str(error), "engine_full")
+            code = "engine_full" if error.reason == "EngineFull" else None
+            await self._send_error(send, requests.TOO_MANY, str(error), code)
         except Exception:  # noqa: BLE001 whatever the model raised, the client gets OpenAI's error
             _log.exception("%s %s failed", scope["method"], scope["path"])
             await self._send_error(send, 500, _MODEL_FAILED)
@@ -120,6 +121,7 @@ class OpenAiApp:
                 self._check(path.removeprefix("/v1/models/"))
                 await self._send(send, 200, self._model())
             case _:
+                await request_body.discard(receive)
                 raise errors.ApiError(404, "NotFound", f"no such path: {method} {path}")
 
     async def _live(self, send: Send) -> None:
@@ -168,6 +170,10 @@ class OpenAiApp:
             part, has_more = request_body.part(await receive())
             size += len(part)
             if size > self._body_limit:
+                if has_more:
+                    chunks.clear()
+                    room.release()
+                    await request_body.discard(receive)
                 rule = f"body: must be at most {self._body_limit} bytes"
                 raise errors.ApiError(413, "RequestEntityTooLarge", rule)
             has_room = has_room and (size <= SMALL_TEXT or room.grow(size))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from serving import clock
 from serving.embedded.apiserver import certificates
@@ -77,6 +78,18 @@ def test_certificates_are_valid_when_the_clock_is_set_back_by_half_a_day(tmp_pat
     assert certificates.can_serve(tmp_path, earlier)
     authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
     assert authority.not_valid_before_utc <= earlier
+
+
+@pytest.mark.parametrize("name", ["server.key", "ca.key"])
+def test_a_key_is_replaced_when_it_is_encrypted(tmp_path: Path, name: str) -> None:
+    now = clock.now()
+    certificates.ensure(tmp_path, "127.0.0.1", ApiSettings(), now)
+    key = serialization.load_pem_private_key((tmp_path / name).read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / name).write_bytes(key.private_bytes(pem, pkcs8, encryption))
+    assert certificates.ensure(tmp_path, "127.0.0.1", ApiSettings(), now)
+    assert certificates.can_serve(tmp_path, now)
 
 
 def test_certificate_and_authority_are_the_same_after_a_restart(lasting: ApiProcess) -> None:

@@ -58,6 +58,16 @@ def test_policy_is_pareto_optimal_when_no_other_dominates_it(report: SimulationR
         assert policy.is_pareto_optimal is not beaten
 
 
+def test_sentences_have_the_seconds_of_a_start_when_they_have_an_exponent(report: SimulationReport) -> None:
+    def replica(startup: str) -> str:
+        service = replace(report.service, startup=startup)
+        return sentences.of(replace(report, service=service))["service"][1]
+
+    assert replica("1e2") == replica("100")
+    assert "fleet" not in replica("1e2")
+    assert "as long as on a production fleet" in replica("fleet")
+
+
 def test_sentences_name_the_cheapest_policy_of_equal_safety(report: SimulationReport) -> None:
     safe = [row(report, "a", 0.5, 15), row(report, "b", 1.0, 12), row(report, "c", 2.0, 11)]
     assert (

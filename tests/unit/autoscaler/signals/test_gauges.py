@@ -235,7 +235,7 @@ def test_share_is_relative_to_the_limits_of_the_container() -> None:
     }
     where = ContainerKey("n", "p", "c")
     before = usage.next_reading(None, 10, {where: ContainerUsage(cpu_seconds=1)})
-    figures = ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)
+    figures = ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40, gpus=1)
     after = usage.next_reading(before, 20, {where: figures})
     assert usage.share("cpu", [pod], {"local": after}) == pytest.approx(0.4)
     assert usage.share("memory", [pod], {"local": after}) == 0.5
@@ -243,6 +243,18 @@ def test_share_is_relative_to_the_limits_of_the_container() -> None:
     assert usage.share("cpu", [pod], {"local": usage.next_reading(None, 20, {where: figures})}) is None
     restarted = usage.next_reading(after, 30, before.figures)
     assert usage.share("cpu", [pod], {"local": restarted}) is None, "it was started again"
+
+
+def test_gpu_share_is_that_of_the_containers_with_a_known_duty_cycle() -> None:
+    containers = [{"name": "c"}, {"name": "beside"}]
+    pod = {
+        "metadata": {"namespace": "n", "name": "p"},
+        "spec": {"nodeName": "local", "containers": containers},
+    }
+    beside = {ContainerKey("n", "p", "beside"): ContainerUsage(cpu_seconds=1)}
+    on_gpus = {ContainerKey("n", "p", "c"): ContainerUsage(gpu_duty=160, gpus=2)}
+    assert usage.share("gpu", [pod], {"local": usage.NodeUsage(0, beside)}) is None
+    assert usage.share("gpu", [pod], {"local": usage.NodeUsage(0, beside | on_gpus)}) == 0.8
 
 
 def test_cpu_share_is_the_last_one_while_the_node_has_no_new_sample() -> None:

@@ -1,12 +1,15 @@
 """Arrivals from counters that are reset, and recordings that are readable whenever they end."""
 
+import asyncio
 import gzip
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from autoscaler.simulate.workloads.traces import BinTrace, parse
 from serving import errors
+from serving.cli.autoscale import record
 from serving.cli.autoscale.record import HEADER, MEMBER_SECONDS, CountedPredictor, Counter, Trace, counts
 from serving.cli.autoscale.sources import text
 
@@ -98,6 +101,19 @@ def test_requests_are_spread_over_seconds_without_a_sample(tmp_path: Path) -> No
     trace.add(10, 4, 6)
     trace.close()
     assert (tmp_path / "x.csv").read_text() == HEADER + "10,1.5\n11,1.5\n12,1.5\n13,1.5\n"
+
+
+async def test_a_recording_ends_when_its_duration_is_no_whole_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: object) -> dict[str, dict[str, float]]:
+        return {"gateway": {"digits-1": 1.0}}
+
+    monkeypatch.setattr(record, "_read", read)
+    trace = Trace(tmp_path / "x.csv")
+    async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+        await record._add_rows(session, dict, DIGITS, Counter(), trace, asyncio.Event(), 0.5)
+    assert trace.close() == 1
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:

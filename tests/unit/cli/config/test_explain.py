@@ -72,6 +72,14 @@ def test_shown_configuration_is_a_file_with_the_same_values(
     assert json.loads(capsys.readouterr().out) == expected
 
 
+def test_a_setting_is_not_shown_when_it_is_set_to_its_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("gateway: {port: 8080}\nautoscaler: {risk: 1}\n")
+    printing.show(every=False, output="json", data_dir=tmp_path)
+    assert json.loads(capsys.readouterr().out) == {"autoscaler": {"risk": 1.0}}
+
+
 def test_every_setting_is_shown_with_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printing.show(every=True, output="yaml", data_dir=tmp_path)
     shown = yaml.safe_load(capsys.readouterr().out)

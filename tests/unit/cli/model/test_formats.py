@@ -28,6 +28,21 @@ def test_an_mlflow_run_becomes_a_valid_slipway_json(tmp_path: Path) -> None:
     assert parsed.inputs[0].shape == (-1, 64)
 
 
+def test_the_last_value_of_a_metric_is_read_when_its_file_is_long(tmp_path: Path) -> None:
+    run = run_directory(tmp_path)
+    lines = (f"1700000000000 {step / 100_000} {step}\n" for step in range(50_001))
+    (run / "metrics" / "loss").write_text("".join(lines))
+    assert formats.recognise(run).metrics["loss"] == 0.5
+
+
+def test_a_metric_has_a_valid_name_when_its_own_is_too_long(tmp_path: Path) -> None:
+    run = run_directory(tmp_path)
+    (run / "metrics" / ("a" * 127 + "-b")).write_text("1 0.5 0")
+    model = formats.recognise(run)
+    parsed = output_manifest.parse(json.dumps(importing.manifest_fields(model, "sklearn")).encode())
+    assert parsed.metrics["a" * 127] == 0.5
+
+
 def test_a_pickle_is_renamed_to_the_name_that_the_runtime_loads(tmp_path: Path) -> None:
     text = MLMODEL.replace("pickled_model: model.pkl", "pickled_model: forest.pkl")
     model = formats.recognise(run_directory(tmp_path, text, "forest.pkl"))

@@ -100,6 +100,31 @@ def test_a_predictor_is_refused_when_an_untuned_field_has_changed() -> None:
     assert "--force" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "path"),
+    [
+        (
+            {"ports": [{"name": "http", "containerPort": 8080}]},
+            {"ports": [{"name": "http", "containerPort": 9090}]},
+            r"ports\[http\]\.containerPort",
+        ),
+        (
+            {"volumeMounts": [{"name": "cache", "mountPath": "/a"}]},
+            {"volumeMounts": [{"name": "cache", "mountPath": "/b"}]},
+            r"volumeMounts\[cache\]\.mountPath",
+        ),
+    ],
+)
+def test_a_predictor_is_refused_when_a_port_or_mount_of_one_name_has_changed(
+    before: Object, after: Object, path: str
+) -> None:
+    def deployed(fields: Object) -> Object:
+        return inference(template={"containers": [{"name": "predictor", **fields}]})
+
+    with pytest.raises(errors.UserError, match=path):
+        change.check(tuning(), tuned_target(deployed(after)), VERSION, measured(deployed(before)))
+
+
 def test_a_predictor_is_accepted_when_only_tuned_fields_have_changed() -> None:
     other = inference(resources={"cpu": "4", "memory": "8Gi"}, batching={"batchSize": 4})
     change.check(tuning(), tuned_target(other), VERSION, measured(inference()))

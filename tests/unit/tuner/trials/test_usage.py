@@ -34,16 +34,26 @@ def test_counters_are_none_for_an_unknown_pod() -> None:
 
 def test_usage_is_the_difference_of_two_readings() -> None:
     before = ContainerUsage(
-        cpu_seconds=10, periods=100, throttled_periods=20, working_set=70, peak=100, gpu_duty=20
+        cpu_seconds=10, periods=100, throttled_periods=20, working_set=70, peak=100, gpu_duty=20, gpus=1
     )
     after = ContainerUsage(
-        cpu_seconds=25, periods=200, throttled_periods=45, working_set=90, peak=100, gpu_duty=40
+        cpu_seconds=25, periods=200, throttled_periods=45, working_set=90, peak=100, gpu_duty=40, gpus=1
     )
     used = usage.between(before, after, 10)
     assert used.cpu_cores == pytest.approx(1.5)
     assert used.cpu_throttled == pytest.approx(0.25)
     assert used.memory_bytes == 90, "the high-water mark is older than these readings"
     assert used.gpu_utilization == pytest.approx(0.3)
+
+
+def test_gpu_utilization_is_the_mean_over_the_gpus_when_there_are_several() -> None:
+    text = "".join(
+        f'{cadvisor.GPU_DUTY}{{namespace="ns",pod="p",container="main",acc_id="{gpu}"}} 80\n'
+        for gpu in ("a", "b")
+    )
+    counters = usage.of_pod(TEXT + text, "ns", "p")
+    assert counters is not None
+    assert usage.between(counters, counters, 10).gpu_utilization == pytest.approx(0.8)
 
 
 def test_memory_is_the_high_water_mark_when_it_rose() -> None:

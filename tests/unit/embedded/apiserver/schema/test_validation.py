@@ -205,3 +205,21 @@ def test_null_is_valid_where_a_schema_allows_it(
     assert not validation.check(valid, schema, mode)
     assert validation.check(wrong, schema, mode)
     assert validation.check(None, {"type": type_}, mode)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "is_valid"),
+    [
+        ("^[a-z]+$", "abc", True),
+        ("^[a-z]+$", "abc\n", False),
+        ("^(a|b$)", "b\n", False),
+        (r"^a\$", "a$b", True),
+        (r"^[]$]+$", "]$", True),
+        (r"^[^\]$]+$", "$", False),
+    ],
+)
+def test_a_pattern_ends_where_the_value_ends_when_it_has_a_dollar(
+    pattern: str, value: str, *, is_valid: bool
+) -> None:
+    faults = validation.check(value, {"type": "string", "pattern": pattern})
+    assert (not faults) == is_valid

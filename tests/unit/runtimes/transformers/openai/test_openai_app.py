@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from serving import errors
-from serving.runtimes.large_requests import LargeRequests
+from serving.runtimes.large_requests import BodyRoom, LargeRequests
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
@@ -206,3 +206,29 @@ async def test_request_to_a_full_engine_is_refused_before_it_costs_tokens(rig: R
     assert (status, headers[b"retry-after"]) == (429, b"1")
     assert document["error"]["code"] == "engine_full"
     assert not rig.vocabulary.threads
+
+
+@pytest.mark.parametrize(("path", "status"), [("/v1/unknown", 404), (CHATS, 413)])
+async def test_body_is_read_to_its_end_when_it_is_refused(rig: Rig, path: str, status: int) -> None:
+    parts = [
+        {"type": "http.request", "body": bytes(BODIES), "more_body": more} for more in (True, True, False)
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        assert not parts
+        sent.append(message)
+
+    await rig.app({"type": "http", "method": "POST", "path": path, "headers": []}, receive, send)
+    assert sent[0]["status"] == status
+
+
+async def test_request_without_memory_for_its_body_has_no_code_of_the_engine(rig: Rig) -> None:
+    room = BodyRoom(rig.large)
+    assert room.grow(BODIES)
+    status, _, document = await rig.ask(COMPLETIONS, body(COMPLETIONS, 100_000))
+    room.release()
+    assert (status, document["error"]["code"]) == (429, None)
