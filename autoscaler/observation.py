@@ -112,6 +112,8 @@ class EngineLoad:
     """Requests in the engines' queues."""
     cache: float = 0.0
     """The highest KV cache utilisation of a replica, 0 to 1."""
+    read_at: float = field(default=0.0, compare=False)
+    """Monotonic seconds of the reading, which several decisions may see; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

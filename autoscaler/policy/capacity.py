@@ -212,10 +212,11 @@ class CapacityEstimate:
     def _learn_span(self, *, is_growing: bool, is_draining: bool, is_overtaken: bool) -> None:
         """Learn from the readings since the last span.
 
-        Every span raises `_proven`. A saturated span moves `_ceiling`, and ends here. A busy span before the
-        best latency is known is remembered in `_unjudged`. A span with a growing queue teaches no more, nor
-        does one with a draining queue before the best latency is known. Any other span moves `_best`, lets
-        `_proven` decay, and raises a ceiling that its rate exceeds.
+        A span with a higher rate raises `_proven`; a `_proven` of a part of a span is replaced. A saturated
+        span moves `_ceiling`, and ends here. A busy span before the best latency is known is remembered in
+        `_unjudged`. A span with a growing queue teaches no more, nor one with a draining queue before the
+        best latency is known. Any other span moves `_best`, lets `_proven` decay, and raises a ceiling that
+        its rate exceeds.
 
         Args:
             is_growing: whether the queue grows.

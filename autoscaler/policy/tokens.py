@@ -48,6 +48,8 @@ class TokenRates:
         self._replicas, self._was_saturated = 0, False
         """Of the last reading: the replicas that reported, and whether they were saturated while their number
         stayed the same."""
+        self._learned_at = 0.0
+        """Monotonic seconds of the last reading that was learned from; 0 before any."""
         self._last_rate = 0.0
         """Tokens per second of one replica in the last reading; 0 if it was saturated, or not plausible."""
 
@@ -77,6 +79,9 @@ class TokenRates:
             decay = math.exp(-load.seconds / DECAY_SECONDS)
             self._tokens = self._tokens * decay + engines.tokens * load.seconds
             self._requests = self._requests * decay + load.finished
+        if engines.read_at and engines.read_at == self._learned_at:
+            return  # the reading of the last decision
+        self._learned_at = engines.read_at
         rate_per_replica = engines.tokens / engines.replicas
         is_saturated = (
             engines.waiting >= SATURATED_WAITING * engines.replicas or engines.cache >= SATURATED_CACHE

@@ -25,6 +25,9 @@ START_TIME_TOLERANCE = 1.0
 CLOCK_TOLERANCE_SHARE = 0.5
 """Share of the time between two readings by which the gateway's clock may deviate from ours in that time; a
 larger deviation means that a clock was set. The tolerance is the sum of this share and the seconds below."""
+LEAST_SPAN_SHARE = 0.1
+"""Least time between two readings by the gateway's clock, as a share of that by ours: a clock that is set
+back by nearly a tick would make a huge rate."""
 CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds of the tolerance: a page may be a second older than the time of its scrape."""
 MAX_UNIX_SECONDS = 1e11
@@ -185,7 +188,8 @@ def increases(
 def span(before: Reading, reading: Reading, elapsed: float) -> float:
     """Return the seconds between two readings: by the gateway's clock, or by ours if that was set."""
     reported = reading.read_at - before.read_at
-    if abs(reported - elapsed) <= CLOCK_TOLERANCE_SECONDS + CLOCK_TOLERANCE_SHARE * elapsed:
+    tolerance = CLOCK_TOLERANCE_SECONDS + CLOCK_TOLERANCE_SHARE * elapsed
+    if reported >= LEAST_SPAN_SHARE * elapsed and abs(reported - elapsed) <= tolerance:
         return reported
     return max(elapsed, 0.1)
 

@@ -68,7 +68,7 @@ class _LastReading:
     token_totals: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By Pod uid, the tokens since the replica started, and the monotonic seconds of the reading."""
     engine_load: EngineLoad | None = None
-    """None where no replica has reported tokens in two consecutive readings."""
+    """None where no replica has reported tokens in this reading and in an earlier one."""
 
 
 class Gauges:
@@ -214,7 +214,9 @@ class Gauges:
         }
         by_replica = [engines.waiting_tokens(page, PROMPT_LENGTH) for page in read.values()]
         waiting_tokens = [tokens for tokens in by_replica if tokens is not None]
-        before = last.token_totals
+        before = {
+            uid: total for uid, total in last.token_totals.items() if now - total[1] <= usage.OLD_SECONDS
+        }
         totals = {uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None}
         uids = {str(pod["metadata"]["uid"]) for pod in pods}
         # A page that does not answer once must not cost the rate of the next one.
@@ -229,6 +231,7 @@ class Gauges:
             replicas=len(rates),
             waiting=sum(page.waiting or 0.0 for page in read.values()),
             cache=min(max((page.cache or 0.0 for page in read.values()), default=0.0), 1.0),
+            read_at=now,
         )
         return sum(waiting_tokens) if waiting_tokens else None, load if rates else None
 

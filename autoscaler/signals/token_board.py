@@ -75,7 +75,8 @@ class TokenBoard:
         if not rates:
             return None
         waiting = sum(tokens.queued for tokens in self._tokens_of(target) if tokens.age >= QUEUED_SECONDS)
-        return EngineLoad(tokens=sum(rates), replicas=replicas, waiting=waiting)
+        read_at = max(gateway.read_at for gateway in self._gateways.values() if target in gateway.rates)
+        return EngineLoad(tokens=sum(rates), replicas=replicas, waiting=waiting, read_at=read_at)
 
     def _tokens_of(self, target: ScaleTargetName) -> list[Tokens]:
         """Return the tokens of a target at each gateway that counts them."""

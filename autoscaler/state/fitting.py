@@ -102,7 +102,7 @@ class Worker:
         """Return the result of `forecast.fit.fit`; one caller at a time.
 
         Args:
-            levels: the mean load of each bin, the oldest first (`History.levels`).
+            levels: the logarithm of the load of each bin, the oldest first (`History.levels`).
 
         Raises:
             errors.Unavailable: the process cannot be started, died or took too long; the next call starts a

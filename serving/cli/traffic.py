@@ -54,7 +54,7 @@ def set_(
     wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 30.0,
 ) -> None:
-    """Set the weights of the arms that are named; the others keep theirs, or divide the rest."""
+    """Set the weights of the arms that are named; the others keep theirs."""
     amounts = parse(weights)
 
     async def work(kube: "Kube") -> None:

@@ -183,7 +183,7 @@ class InferenceController:
                     log.info("%s %s is not adopted: %s", kind.kind, key, error)
 
     async def _adopt_claim_template(self, inference: Object, key: Key) -> None:
-        """Become the owner of a revision's ResourceClaimTemplate, which nobody watches."""
+        """Become the only owner of a revision's ResourceClaimTemplate, which nobody watches or may read."""
         patch = {"metadata": {"ownerReferences": [children.owner_reference(inference)]}}
         try:
             await self._kube.patch(kinds.RESOURCE_CLAIM_TEMPLATE, *key, patch)

@@ -81,7 +81,7 @@ def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings
 def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
     """Return a step for each ended trial, by number.
 
-    Only complete trials that met the constraints can be the best.
+    Only complete trials that may meet the constraints can be the best.
 
     Args:
         evidence: the trials.

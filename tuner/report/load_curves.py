@@ -46,7 +46,7 @@ def _points(evidence: Evidence, row: TrialRecord, metric: Metric, percentile: in
     if model is None:
         return []
     is_constrained = any((limit.metric, limit.percentile) == (metric, percentile) for limit in model.limited)
-    # By default `at` fits the curves of constrained latencies only, as each curve takes time.
+    # Without `every`, `at` fits the curves of constrained latencies only, as each curve takes time.
     windows = [model.at(level, every=not is_constrained) for level in model.loads(_STEP)]
     return [
         CoursePoint(level=window.level, throughput=window.throughput, latency=latency)

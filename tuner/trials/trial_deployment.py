@@ -106,7 +106,7 @@ def notes_on_disturbance(others: Sequence[float], allowed: float) -> list[str]:
     """Return a note if other processes used the replica's cores.
 
     Args:
-        others: share of these cores' time that other processes used, for each window.
+        others: share of these cores' time that other processes used, for each step of the search.
         allowed: the largest share without a note.
     """
     most = max(others, default=0.0)

@@ -35,7 +35,8 @@ DAYS = 2.0
 HISTORY_DAYS = 14.0
 """Most days of history by default: the longest season of a forecast is a week."""
 SHARE = 0.75
-"""Most of a trace of six hours or more that is simulated by default; at least the rest is history."""
+"""Most of a trace of six hours or more that is simulated by default; the rest is history, up to
+`HISTORY_DAYS`."""
 MOST_REQUESTS = 1_000_000
 """Most requests of bins or clients that a run simulates one by one; a larger load is a `Flow`."""
 SHORTEST = 60

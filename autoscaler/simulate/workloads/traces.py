@@ -40,7 +40,7 @@ TIMES: Mapping[str, float] = (
     | dict.fromkeys(MILLISECONDS, 1e-3)
     | {"minute": 60.0, "minutes": 60.0, "hour": 3600.0}
 )
-"""Names of the column of times, and the seconds of its unit; texts with `:`, `-` or `/` are ISO times."""
+"""Names of the column of times, and the seconds of its unit; all are ISO times if the first is no number."""
 COUNTS = (
     "requests",
     "count",
@@ -76,14 +76,14 @@ EXECUTIONS = ("exec_time_s", "execution_time_s", "gpu_seconds", "service_time_s"
 FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
 """Unix seconds of a Monday's midnight, at which traces that count from 0 begin."""
 MOST_RELATIVE_SECONDS = 366 * 86_400
-"""Numbers above it are Unix times; others count from the start of the trace. A trace has at most a year."""
+"""If the lowest number is above it, all are Unix times; else all count from the start of the trace."""
 MOST_UNIX_SECONDS = 1e11
 """Larger Unix times are in milliseconds, also in a column of seconds: in seconds it is the year 5138."""
 MOST_LOST_SHARE = 0.2
 """At most this share of absent bins is lost data, to be interpolated. With more of them, the recording omits
 bins without requests."""
 MOST_BINS = 10_000_000
-"""Most bins of a trace, of which each array takes 80 MB: a year of bins of 3 s."""
+"""Most bins of a trace, of which each array takes 80 MB: a year of bins of 4 s."""
 
 
 class Unreadable(ValueError):
@@ -254,7 +254,10 @@ class _Table:
             )
             start = float(moments.min())
             return start, moments - start
-        values = self.numbers(column) * TIMES[self.columns[column]]
+        with np.errstate(over="ignore"):  # infinity is refused
+            values = self.numbers(column) * TIMES[self.columns[column]]
+        if not np.isfinite(values).all():
+            raise Unreadable(f"{self.name}: column {self.columns[column]}: a time is too large")
         if values.max() > MOST_UNIX_SECONDS:
             values = values / 1000
         if values.min() > MOST_RELATIVE_SECONDS:

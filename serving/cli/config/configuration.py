@@ -35,9 +35,9 @@ class Resolved:
 
     configuration: Configuration
     values: Values
-    """Values that are not defaults."""
+    """Values that are set, nested by section."""
     sources: Mapping[str, str]
-    """File, variable or option of each value that is not a default, by path such as `gateway.port`."""
+    """File, variable or option of each value that is set, by path such as `gateway.port`."""
 
 
 def load(
@@ -116,13 +116,13 @@ class _StrictLoader(yaml.SafeLoader):
 def _flat(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield path and value of each setting of the file.
 
-    A section without a value, such as `gateway:` alone, is skipped. An unknown section, and a section with
-    another value than a mapping, is yielded as one setting, so that validation reports it.
+    A section without a value, such as `gateway:` or `gateway: {}`, is skipped. An unknown section, and a
+    section with another value than a mapping, is yielded as one setting, so that validation reports it.
     """
     for name, value in content.items():
         path = f"{prefix}{name}"
         is_section = path in _sections()
-        if is_section and isinstance(value, dict) and value:
+        if is_section and isinstance(value, dict):
             yield from _flat(value, f"{path}.")
         elif value is not None or not is_section:
             yield path, value

@@ -31,7 +31,8 @@ fields, and `check` compares the ModelVersions."""
 _MAX_NAMES = 5
 """Most changed fields that an error message names."""
 _ITEM_KEYS = ("name", "mountPath", "containerPort")
-"""Fields that identify an item in a list of a Pod template: the first of them that the item has."""
+"""Fields that identify an item in a list of a Pod template: the first that all items have, each with a value
+of its own."""
 
 
 @dataclass(frozen=True)
@@ -216,18 +217,27 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[_D
     return [difference for difference in differences if difference.before != difference.after]
 
 
+def _label_key(items: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the first of `_ITEM_KEYS` that identifies each item; None if there is none."""
+    for key in _ITEM_KEYS:
+        labels = [str(item[key]) for item in items if key in item]
+        if len(labels) == len(set(labels)) == len(items):
+            return key
+    return None
+
+
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield path and text of each scalar, such as `spec.containers[predictor].image`.
 
-    An item of a list of mappings has the value of an identifying field in its path, and that field is left
+    An item of a list of mappings has the value of its identifying field in its path, and that field is left
     out; an item without one has its index. A list of scalars is one text.
     """
     if isinstance(value, Mapping):
         for key, child in value.items():
             yield from _leaves(child, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        label_key = _label_key(value)
         for index, item in enumerate(value):
-            label_key = next((key for key in _ITEM_KEYS if key in item), None)
             label = index if label_key is None else item[label_key]
             rest = {key: child for key, child in item.items() if key != label_key}
             yield from _leaves(rest, f"{path}[{label}]")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -138,7 +139,7 @@ def _load(path: Path) -> x509.Certificate | None:
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except (FileNotFoundError, TypeError, ValueError):  # TypeError: it is encrypted
+    except (FileNotFoundError, TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: it is encrypted
         return None
     path.chmod(0o600)
     return key if isinstance(key, ec.EllipticCurvePrivateKey) else None

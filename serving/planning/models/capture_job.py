@@ -46,7 +46,7 @@ _IGNORE_DRAINS: Mapping[str, Any] = {
 _SHARED_SECURITY = ("supplementalGroups", "fsGroup", "seLinuxOptions")
 """Fields of the training Pod's securityContext that the capture Pod needs to read its files."""
 _NAME_CHARACTERS = 49
-"""Of the version's name in the Job's: with `capture-`, a hyphen and 5 digits of the uid, 62 characters."""
+"""Of the version's name in the Job's: with `capture-`, a hyphen and 5 digits of the uid, 63 characters."""
 
 
 @dataclass(frozen=True)

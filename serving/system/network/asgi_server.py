@@ -33,7 +33,7 @@ class AsgiServer(uvicorn.Server):
             return
         tls = self.config.ssl
         listeners = [
-            Listener(listener, self._protocol)
+            Listener(listener, self._protocol, self.config.backlog)
             if tls is None
             else TlsListener(listener, tls, self._protocol, self.stop)
             for listener in sockets
@@ -44,6 +44,14 @@ class AsgiServer(uvicorn.Server):
     def _protocol(self) -> asyncio.Protocol:
         protocol_of = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
         return protocol_of(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, once accepted connections have their protocols: uvicorn ends those that it knows."""
+        for server in self.servers:
+            server.close()
+        for server in self.servers:
+            await server.wait_closed()
+        await super().shutdown(sockets)
 
     def stop(self) -> None:
         """Stop accepting connections, and finish the requests in flight."""

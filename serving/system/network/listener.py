@@ -20,13 +20,17 @@ _PAUSE_SECONDS = 1.0
 class Listener:
     """One listening socket; it accepts connections until `close`."""
 
-    def __init__(self, listener: socket.socket, protocol_of: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, listener: socket.socket, protocol_of: Callable[[], asyncio.Protocol], backlog: int
+    ) -> None:
         """Begin to accept; must be called in a running event loop.
 
         Args:
             listener: the caller closes it after `close`.
             protocol_of: returns the protocol of a new connection.
+            backlog: most connections that wait to be accepted.
         """
+        listener.listen(backlog)
         listener.setblocking(False)  # noqa: FBT003 the socket module's own signature
         self._listener, self._protocol_of = listener, protocol_of
         self._loop = asyncio.get_running_loop()

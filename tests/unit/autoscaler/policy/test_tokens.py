@@ -64,6 +64,9 @@ def test_rate_of_one_reading_does_not_stay_in_the_capacity_when_it_is_absurd() -
     rates.learn(EngineLoad(200_000.0, 2), None)
     rates.learn(EngineLoad(1600.0, 2), None)
     assert rates.capacity == pytest.approx(1000.0)
+    for _ in range(3):
+        rates.learn(EngineLoad(200_000.0, 2, read_at=7.0), None)
+    assert rates.capacity == pytest.approx(1000.0), "three decisions on one reading are no three readings"
     for _ in range(2):
         rates.learn(EngineLoad(4000.0, 2), None)
     assert rates.capacity == pytest.approx(2500.0), "two readings in a row prove a higher rate"

@@ -102,3 +102,13 @@ def test_rate_is_not_inflated_when_a_clock_is_set_back_by_nearly_a_tick() -> Non
     load = board.engine_load(CHAT, 1)
     assert load is not None
     assert load.tokens == pytest.approx(10)
+
+
+@pytest.mark.parametrize("later", [999.5, 1000.01])
+def test_rate_is_by_our_clock_when_a_clock_is_set_back_between_ticks_of_a_second(later: float) -> None:
+    board = TokenBoard()
+    board.tick([reading(1000, 0)], 10)
+    board.tick([reading(later, 50)], 11)
+    load = board.engine_load(CHAT, 1)
+    assert load is not None
+    assert load.tokens == pytest.approx(50)

@@ -80,6 +80,15 @@ def test_a_setting_is_not_shown_when_it_is_set_to_its_default(
     assert json.loads(capsys.readouterr().out) == {"autoscaler": {"risk": 1.0}}
 
 
+def test_a_variable_is_shown_when_its_section_is_empty_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text("gateway: {}\n")
+    monkeypatch.setenv("SLIPWAY_GATEWAY__PORT", "9000")
+    printing.show(every=False, output="json", data_dir=tmp_path)
+    assert json.loads(capsys.readouterr().out) == {"gateway": {"port": 9000}}
+
+
 def test_every_setting_is_shown_with_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printing.show(every=True, output="yaml", data_dir=tmp_path)
     shown = yaml.safe_load(capsys.readouterr().out)

@@ -113,6 +113,11 @@ def test_a_predictor_is_refused_when_an_untuned_field_has_changed() -> None:
             {"volumeMounts": [{"name": "cache", "mountPath": "/b"}]},
             r"volumeMounts\[cache\]\.mountPath",
         ),
+        (
+            {"volumeMounts": [{"name": "c", "mountPath": "/a"}, {"name": "c", "mountPath": "/b"}]},
+            {"volumeMounts": [{"name": "c", "mountPath": "/x"}, {"name": "c", "mountPath": "/b"}]},
+            r"volumeMounts\[/[ax]\]",
+        ),
     ],
 )
 def test_a_predictor_is_refused_when_a_port_or_mount_of_one_name_has_changed(

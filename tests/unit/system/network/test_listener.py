@@ -47,7 +47,7 @@ async def test_waiting_connections_are_accepted_in_one_turn_of_the_loop(counted:
     ):
         for _ in range(CLIENTS):
             stack.enter_context(socket.create_connection(listening.getsockname()))
-        listener = Listener(listening, counted)
+        listener = Listener(listening, counted, CLIENTS)
         turns = 0
         while counted.made < CLIENTS:
             turns += 1
@@ -81,7 +81,7 @@ async def test_connections_are_accepted_again_when_there_was_no_descriptor(
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         exhausted = Exhausted(listening)
-        listener = Listener(exhausted, counted)  # type: ignore[arg-type] as far as a listener uses a socket
+        listener = Listener(exhausted, counted, CLIENTS)  # type: ignore[arg-type] as far as a listener uses a socket
         with socket.create_connection(listening.getsockname()):
             await until_lost(counted, 1)
         listener.close()
@@ -91,7 +91,7 @@ async def test_connections_are_accepted_again_when_there_was_no_descriptor(
 
 async def test_closed_listener_accepts_nothing(counted: type[Counted]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listener = Listener(listening, counted)
+        listener = Listener(listening, counted, CLIENTS)
         listener.close()
         with socket.create_connection(listening.getsockname()):
             await asyncio.sleep(0.05)

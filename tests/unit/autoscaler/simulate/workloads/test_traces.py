@@ -114,6 +114,7 @@ def test_clients_have_their_windows_and_laws() -> None:
         ("minute,requests\n1,2\n2,nan\n", "row 3, column requests"),
         ("minute,requests\n\n1,2\n2,x\n", "x.csv: row 4, column requests: 'x' is no number"),
         ("t_s,count\n1,1\n2,1\n3,1\n1e10,1\n", "x.csv: a bin lasts 1 s and there are 10000000000"),
+        ("hour,requests\n1,1\n1e307,1\n", "x.csv: column hour: a time is too large"),
         ("minute,requests\n1,2\n2\n", "x.csv: row 3 has 1 values for 2 columns"),
         ("timestamp,value\n2014-01-01,2\nnoon,3\n", "x.csv: row 3, column timestamp: 'noon' is no ISO time"),
         ("minute,requests\n1,2\n1,2\n", "x.csv: all rows are of the same moment"),
