@@ -21,10 +21,12 @@ def render(requested: GpuShare) -> RenderedShare:
         limits["defaultActiveThreadPercentage"] = requested.cores
     if memory is not None:
         limits["defaultPinnedDeviceMemoryLimit"] = f"{memory // MIB}Mi"
+    # The keys are sorted: an API server compares the immutable parameters as text, and sorts them at a patch
+    # of the metadata. With another order it refuses every such patch, that of the garbage collector too.
     config = {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "GpuConfig",
-        "sharing": {"strategy": "MPS", "mpsConfig": limits},
+        "sharing": {"mpsConfig": limits, "strategy": "MPS"},
     }
     devices = {
         "requests": [{"name": REQUEST, "exactly": {"deviceClassName": CLASS}}],

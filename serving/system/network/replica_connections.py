@@ -61,8 +61,8 @@ async def tunnel(folder: Path, host: str, port: int) -> AsyncIterator[str]:
     is valid in this process alone.
 
     Args:
-        folder: for the Unix sockets of this process alone; made, for this user only, if it is absent. A
-            socket that a killed process left there is replaced.
+        folder: where no other process makes tunnels; made, for this user only, if it is absent. A tunnel
+            that a killed process left there is replaced.
         host: the replica's literal address.
         port: the replica's port.
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.planning.gpu import mig, pod
+from serving.planning.gpu import dra, mig, pod
 from serving.planning.gpu.share import GIB, MIB, GpuShare, RenderedShare, describe_rounding
 from serving.planning.inference import revision
 from serving.resources import names
@@ -303,3 +303,10 @@ def test_memory_is_rounded_up_to_the_next_whole_unit(memory: int) -> None:
         assert granted is not None
         assert granted % unit == 0
         assert granted - memory < unit
+
+
+def test_parameters_of_a_claim_are_sorted_as_an_api_server_writes_them() -> None:
+    claim = dra.render(GpuShare(1 << 30, 30)).claim
+    assert claim is not None
+    parameters = claim["spec"]["devices"]["config"][0]["opaque"]["parameters"]
+    assert json.dumps(parameters) == json.dumps(parameters, sort_keys=True)

@@ -109,7 +109,7 @@ async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAn
 
 
 def _request_headers(action: Mapping[str, Any], host: str) -> list[tuple[str, str]]:
-    """Return the headers of a probe as kubelet sends them: names have no case, and may occur several times.
+    """Return the headers of a probe. As kubelet's, their names have no case, and may occur several times.
 
     The first `Host` replaces `host`, if it has a value; the others are left out.
     """
