@@ -32,7 +32,8 @@ from serving.resources import kinds
 BAR_SECONDS = 60.0
 BAR_IDLE_PERCENT = 5.0
 BAR_RATIO = 1.5
-"""Highest cost of one Inference of N, relative to N/4; both contain a constant start-up cost."""
+"""Highest cost of one Inference of N, relative to N/4, on a cluster to N/10; both contain a constant start-up
+cost."""
 IDLE_SECONDS = 15.0
 CHANGES = 240
 """Some 15 s of changes, as long as idling is measured: both contain the same share of periodic work."""

@@ -211,7 +211,7 @@ def _postponed(times: Floats, service: Floats, wait: float) -> Floats:
     ends: list[float] = []
     """A heap: when each open slot is free again."""
     for request, (arrived, seconds) in enumerate(zip(times.tolist(), service.tolist(), strict=True)):
-        # Slots that were free before this arrival found no waiting request: they are closed.
+        # No request waited for the slots that were free before this arrival: they are closed.
         while ends and ends[0] < arrived:
             heapq.heappop(ends)
         is_free_in_time = bool(ends) and ends[0] <= arrived + wait

@@ -22,7 +22,7 @@ BOOT_SPREAD = 0.3
 """Uncertainty of the border between specs that boot and specs that do not, on a scale from -1 to 1."""
 
 UNKNOWN = 100.0
-"""Noise of a log objective that was not measured: its standard deviation is so large that the posterior is
+"""Standard deviation of the noise of a log objective without a measurement: so large that the posterior equals
 the prior."""
 
 

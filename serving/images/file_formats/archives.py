@@ -127,8 +127,8 @@ def _has_one_directory(content: Content) -> bool:
     """Whether every reader finds the same directory: the bytes directly before the end record (or the zip64
     end record), which ends the file.
 
-    zipfile takes the bytes before the end record for the directory, and adds the size of what stands before
-    the archive to all offsets; miniz, PyTorch's reader, goes to the offset in the end record. A comment
+    zipfile takes the bytes before the end record for the directory, and adds the number of bytes before the
+    archive to all offsets; miniz, PyTorch's reader, goes to the offset in the end record. A comment
     could hold another end record, so an archive with a comment is refused.
     """
     directory_end = content.size - _END.size

@@ -275,7 +275,8 @@ def _target(item: Object, service_port: int) -> tuple[int, bool]:
     """Return the port of an EndpointSlice's replicas, and whether Envoy reaches it by a Unix socket.
 
     A slice lists the `targetPort` of each port of its Service, without the port of the Service. So the only
-    port of a slice is the target, whatever its number; among several, the port of the Service is the target.
+    port of a slice is the target, also with another number; among several, the port of the Service is the
+    target.
     """
     is_unix = {
         int(port["port"]): port.get("appProtocol") == UNIX_PROTOCOL

@@ -23,7 +23,7 @@ class ResourceState(Generic[V]):
         self._in_flight: dict[str, V | None] = {}
         """The versions in the response in flight."""
         self._uncertain: set[str] = set()
-        """Resources that must be sent again, whatever their acknowledged version: those of a rejected
+        """Resources that must be sent again, also with their acknowledged version: those of a rejected
         response, a part of which Envoy may have accepted, and those of `doubt`."""
         self._dirty: set[str] = set()
         """Resources that may differ from the target; all others do not differ."""

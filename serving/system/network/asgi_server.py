@@ -46,11 +46,11 @@ class AsgiServer(uvicorn.Server):
         return protocol_of(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, once accepted connections have their protocols: uvicorn ends those that it knows."""
-        for server in self.servers:
-            server.close()
-        for server in self.servers:
-            await server.wait_closed()
+        """End as uvicorn does, once each accepted connection has its protocol: uvicorn ends only these."""
+        if sockets is not None:  # an asyncio.Server would wait for the end of its connections
+            for server in self.servers:
+                server.close()
+                await server.wait_closed()
         await super().shutdown(sockets)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """Accepts connections without TLS: all that wait, in one turn of the event loop.
 
-uvloop's servers accept one in each turn. A turn of a busy server takes a third of a second, in which it
-answers every open connection; then a probe waits for minutes behind hundreds of new clients.
+uvloop's servers accept one in each turn. In a turn a server answers every open connection, which takes an
+overloaded one a third of a second; a probe then waits for its turn behind hundreds of new clients.
 """
 
 import asyncio

@@ -33,8 +33,8 @@ def patched(
     """Return `base` with the patch applied.
 
     Raises:
-        errors.ApiError: 400 for what is no patch, 413 for too many operations, 415 for a media type that this
-            kind does not take.
+        errors.ApiError: 400 for a malformed patch, 413 for too many operations, 415 for a media type that
+            this kind does not take.
         errors.Invalid: a JSON patch does not apply.
     """
     media_type = content_type.split(";", maxsplit=1)[0].strip().lower()

@@ -59,7 +59,7 @@ def test_rate_of_one_reading_does_not_stay_in_the_capacity_when_it_is_absurd() -
     rates.learn(EngineLoad(200_000.0, 2), None)
     for _ in range(2):
         rates.learn(saturated(), None)
-    assert rates.capacity == pytest.approx(1000.0), "the first saturated readings replace what was assumed"
+    assert rates.capacity == pytest.approx(1000.0), "the first saturated readings replace the assumed rate"
     rates.learn(EngineLoad(1600.0, 2), None)
     rates.learn(EngineLoad(200_000.0, 2), None)
     rates.learn(EngineLoad(1600.0, 2), None)

@@ -58,29 +58,33 @@ def test_a_candidate_is_not_proven_when_its_replicas_may_have_an_edited_template
     assert arm.serving == deployment["metadata"]["name"]
 
 
-def test_a_candidate_is_not_proven_while_its_template_is_edited() -> None:
+def _edited_candidate() -> tuple[InferenceWorld, Object, Object]:
+    """Return a world whose only candidate has an edited image, its Deployment and its container."""
     world = InferenceWorld(predictor("a", "v1"))
     world.plan()
     (deployment,) = world.deployments.values()
-    container = deployment["spec"]["template"]["spec"]["containers"][0]
-    rendered = container["image"]
+    container: Object = deployment["spec"]["template"]["spec"]["containers"][0]
     container["image"] = "other:1"
+    return world, deployment, container
+
+
+def test_a_candidate_is_not_proven_while_its_template_is_edited() -> None:
+    world, deployment, container = _edited_candidate()
     ready = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
     deployment["status"] = {**ready, "observedGeneration": deployment["metadata"].get("generation", 0)}
     world.accept()
     (arm,) = _read(world)
     assert (arm.serving, arm.rollout_problem and arm.rollout_problem.reason) == ("", "TemplateEdited")
-    container["image"] = rendered
+    (desired,) = (arm.desired for arm in _read(world))
+    assert desired is not None
+    deployment["spec"]["template"] = desired.template
     (arm,) = _read(world)
     assert arm.serving == deployment["metadata"]["name"]
 
 
 def test_probe_of_an_edited_candidate_returns_once_no_result_and_no_replica_of_the_edit_remains() -> None:
-    world = InferenceWorld(predictor("a", "v1"))
-    world.plan()
-    (deployment,) = world.deployments.values()
+    world, deployment, _ = _edited_candidate()
     assert _is_probed(world)
-    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "other:1"
     world.ready()
     world.accept()
     world.plan()
@@ -88,8 +92,7 @@ def test_probe_of_an_edited_candidate_returns_once_no_result_and_no_replica_of_t
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "other:1"
     world.plan()
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] != "other:1"
-    replicas_of_the_edit = {"replicas": 1, "readyReplicas": 1, "observedGeneration": 1}
-    deployment["status"] = {**replicas_of_the_edit, "updatedReplicas": 1, "observedGeneration": 1}
+    deployment["status"] = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 1}
     world.accept()
     world.plan()
     assert not _is_probed(world), "replicas of the edit remain"
@@ -111,10 +114,7 @@ def test_probe_of_an_edited_candidate_returns_once_no_result_and_no_replica_of_t
 
 
 def test_candidate_is_probed_when_a_webhook_edits_every_template() -> None:
-    world = InferenceWorld(predictor("a", "v1"))
-    world.plan()
-    (deployment,) = world.deployments.values()
-    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "other:1"
+    world, deployment, _ = _edited_candidate()
     world.ready()
     world.accept()
     world.plan()
