@@ -58,18 +58,17 @@ def test_a_candidate_is_not_proven_when_its_replicas_may_have_an_edited_template
     assert arm.serving == deployment["metadata"]["name"]
 
 
-def _edited_candidate() -> tuple[InferenceWorld, Object, Object]:
-    """Return a world whose only candidate has an edited image, its Deployment and its container."""
+def _edited_candidate() -> tuple[InferenceWorld, Object]:
+    """Return a world whose only candidate has an edited image, and its Deployment."""
     world = InferenceWorld(predictor("a", "v1"))
     world.plan()
     (deployment,) = world.deployments.values()
-    container: Object = deployment["spec"]["template"]["spec"]["containers"][0]
-    container["image"] = "other:1"
-    return world, deployment, container
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "other:1"
+    return world, deployment
 
 
 def test_a_candidate_is_not_proven_while_its_template_is_edited() -> None:
-    world, deployment, container = _edited_candidate()
+    world, deployment = _edited_candidate()
     ready = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
     deployment["status"] = {**ready, "observedGeneration": deployment["metadata"].get("generation", 0)}
     world.accept()
@@ -83,7 +82,7 @@ def test_a_candidate_is_not_proven_while_its_template_is_edited() -> None:
 
 
 def test_probe_of_an_edited_candidate_returns_once_no_result_and_no_replica_of_the_edit_remains() -> None:
-    world, deployment, _ = _edited_candidate()
+    world, deployment = _edited_candidate()
     assert _is_probed(world)
     world.ready()
     world.accept()
@@ -114,7 +113,7 @@ def test_probe_of_an_edited_candidate_returns_once_no_result_and_no_replica_of_t
 
 
 def test_candidate_is_probed_when_a_webhook_edits_every_template() -> None:
-    world, deployment, _ = _edited_candidate()
+    world, deployment = _edited_candidate()
     world.ready()
     world.accept()
     world.plan()
