@@ -22,8 +22,8 @@ BOOT_SPREAD = 0.3
 """Uncertainty of the border between specs that boot and specs that do not, on a scale from -1 to 1."""
 
 UNKNOWN = 100.0
-"""Standard deviation of the noise of a log objective without a measurement: so large that the posterior equals
-the prior."""
+"""Standard deviation of the noise of a log objective without a measurement: with it the posterior equals the
+prior."""
 
 
 @dataclass(frozen=True)
