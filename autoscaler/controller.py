@@ -1,8 +1,8 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource.
 
 One tick reads the gateways' pages for all targets. The controller decides on a target at each tick while the
-target has requests or replicas that start, once a minute while the target is idle, and at once when the spec,
-the replicas or the number of held requests changes.
+target has requests or its count may change soon, otherwise once in `idle_seconds`, and at once when the spec,
+the Deployment or the number of held requests changes.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 QUICK_SECONDS = 1.0
 """Seconds between ticks while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10
-"""Seconds."""
+"""Seconds: with `TICK_SECONDS` a shorter idle time could be exceeded by more than half of it."""
 _TARGET = "target"
 """Index of Autoscalers by their target, `_target_of`."""
 _REVISION = "revision"
@@ -176,7 +176,8 @@ class AutoscalerController:
     def _is_due(self, state: TargetState, target: ScaleTargetName, now: float) -> bool:
         """Whether to decide on a target at this tick; `now` is in monotonic seconds.
 
-        A count that cannot change without a request is decided on once in `idle_seconds`.
+        A count is steady if without a request only a keep-alive, a prewarm, a schedule or a gauge can change
+        it. A steady count is decided on once in `idle_seconds`.
         """
         decision = state.decision
         if decision is None or self._readings.is_busy(target) or state.starts.has_news:
@@ -361,7 +362,7 @@ class AutoscalerController:
             self._loop.add(Key.of(autoscaler))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
-        """Record the progress of a start; the next tick decides after its end."""
+        """Record the progress of a start; the first tick after the end of the start decides."""
         now = clock.now().timestamp()
         for revision in _revision_of(after or before or {}):
             for autoscaler in self._autoscalers.by_index(_TARGET, revision):
@@ -403,7 +404,9 @@ async def prepared(
     host: str = PagesSettings.host,
     hold_seconds: float = ActivatorSettings.deadline_seconds,
 ) -> AsyncIterator[AutoscalerController]:
-    """Yield a controller with a client of its own, and serve its metrics page; it needs running `watches`."""
+    """Yield a controller with a client of its own, and serve its metrics page; the caller runs it and
+    `watches`.
+    """
     async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
         gateways, renewals = watches.of(kinds.LEASE, namespace=settings.lease_namespace), leases.Renewals()
 

@@ -22,7 +22,7 @@ class MetricNeed:
 
     metric: str
     needed: int | None
-    """Replicas; None: the metric has no value, so it must not remove replicas."""
+    """Replicas; None: unknown, or more replicas do not help. Then the metric must not remove replicas."""
     message: str
     value: float | None = None
     """The current value of the metric; None: not measured."""
@@ -36,9 +36,9 @@ class Decision:
     reason: str
     """The binding rule, in CamelCase: a condition's reason."""
     message: str
-    """One sentence for people; it does not change while the decision stays the same."""
+    """One sentence for people, with figures of the moment."""
     needed: int = 0
-    """Replicas that the load asks for, before stabilization and bounds."""
+    """Replicas that the load and the metrics ask for, before stabilization and bounds."""
     metric: str = ""
     """The metric that needs the most replicas."""
     rate: float = 0.0

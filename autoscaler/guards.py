@@ -10,7 +10,7 @@ from autoscaler.decision import Decision
 from autoscaler.signals.board import Health
 
 _WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissing"})
-"""Reasons of decisions that do not depend on the load."""
+"""Reasons of decisions that no guard replaces: a low load is not the cause of their count."""
 
 
 def without_readings(decision: Decision, desired: int, signals: Sequence[Health]) -> Decision:
@@ -53,7 +53,7 @@ def of_another_autoscaler(decision: Decision, count: int, least: int) -> Decisio
     Args:
         decision: of the policy.
         count: `spec.replicas` of the Autoscaler.
-        least: its `minReplicas`; 1 at least for a predictor until a revision serves.
+        least: its `minReplicas`, which the Inference controller keeps above 0 until a revision is proven.
     """
     message = f"another autoscaler asks for {count} replicas"
     if count < least:

@@ -46,6 +46,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
         lambda d: d.forecast.median if d.forecast is not None else None,
     ),
 )
+"""Name, description, and value by a decision (None: no sample) of each gauge."""
 
 
 @dataclass

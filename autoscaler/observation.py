@@ -41,7 +41,9 @@ class Load:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether a target can have this load: all figures are finite, at least 0 and within bounds."""
+        """Whether a target can have this load: all figures are finite and within bounds, and at least 0,
+        except that `end` may be before `start`.
+        """
         if not abs(self.seconds) <= LONGEST_READING or not 0 <= (self.latency or 0.0) < MOST_WORK:
             return False
         if not 0 <= self.idle <= max(self.seconds, 0.0):
@@ -82,7 +84,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The highest load of one replica at which its objective is met."""
+    """The highest load of one replica at which its latency stays within the target."""
 
     rate: float
     """Work per second."""

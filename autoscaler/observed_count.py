@@ -9,7 +9,8 @@ from serving.objects import Object
 
 
 def desired_count(state: TargetState, target: Object, manager: str, monotonic: float) -> int:
-    """Return the desired count, and record in `state` changes by other writers, and raises by any of them.
+    """Return the desired count. Record in `state` changes by other writers, and raises by other writers or by
+    another instance of this controller.
 
     Args:
         state: of the Autoscaler, updated here. The count of `last_write` is returned until the watch shows

@@ -1,4 +1,4 @@
-"""Detects other writers of a target's count, to which the controller leaves it. Pure."""
+"""Detects other writers of a target's count, to whom the controller leaves the count. Pure."""
 
 import math
 from collections.abc import Mapping

@@ -84,7 +84,7 @@ def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -
 
 
 def _inputs(decision: Decision, schedule: str, now: str) -> Object:
-    """Return `status.decision`: the inputs of the decision, without unknown figures."""
+    """Return `status.decision`: the inputs of the decision, without `figures` that are unknown or 0."""
     inputs: Object = {"time": now, "rule": decision.reason, "needed": decision.needed}
     figures = {
         "rate": decision.rate,
@@ -138,7 +138,9 @@ def rounded(value: float) -> float:
 
 
 def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a status needs a write at once: a count, a condition or the health of a signal has changed."""
+    """Whether a status needs a write at once: a count, the generation, the selector, a condition or the
+    health of a signal has changed.
+    """
     urgent_fields = (
         "desiredReplicas",
         "currentReplicas",

@@ -67,7 +67,8 @@ class Targets:
         self._kube = kube
         self._scalers_path = SCALERS.path(only_namespace or None)
         self._kinds: dict[tuple[str, str], tuple[Kind | None, float]] = {}
-        """By API version and name: the kind, or None until the next discovery, in monotonic seconds."""
+        """By API version and name: the kind, or None if the API lacks it, and the monotonic seconds of the
+        next discovery of a missing kind."""
         self._unwatched: dict[tuple[Kind, Key], UnwatchedTarget] = {}
         self._scalers: dict[tuple[str, str, str], str] = {}
         """Names of HorizontalPodAutoscalers, by namespace, kind and name of their target."""

@@ -34,9 +34,10 @@ class Writer:
         *,
         held: int,
     ) -> None:
-        """Write the count of `state.decision`, or emit the Event `WouldScale` in Observe mode.
+        """Write the count of `state.decision`; in Observe mode emit the Event `WouldScale` instead.
 
-        In Observe mode too one replica is started at zero while requests are held.
+        In Observe mode too one replica is started at zero while requests are held. Nothing happens while
+        another writer scales the target.
 
         Args:
             autoscaler: the Autoscaler, which the Events are about.

@@ -1,4 +1,4 @@
-"""The only module that reads the clock; other code takes `now` as an argument."""
+"""Reads the clock, and formats and parses times. Modules that decide take `now` as an argument."""
 
 import datetime as dt
 import re

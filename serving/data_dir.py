@@ -1,4 +1,4 @@
-"""The layout of the data directory: the only module that names paths in it. It touches no file."""
+"""The layout of the data directory: its folders and main files. This module writes no file."""
 
 import os
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class DataDir:
 
     @property
     def run(self) -> Path:
-        """Process identities of the components, a JSON file each."""
+        """Files of the running components: process identities, locks, sockets and ports."""
         return self.root / "run"
 
     def identity(self, component: str) -> Path:

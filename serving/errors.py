@@ -180,7 +180,7 @@ without a reason (k8s.io/apimachinery/pkg/util/managedfields/internal/structured
 
 
 def from_status(code: int, status: Mapping[str, Any]) -> ApiError:
-    """Build the exception for a Kubernetes Status object; unknown reasons become plain `ApiError`."""
+    """Build the exception for a Kubernetes Status: by its reason, else by the code, else `ApiError`."""
     reason = str(status.get("reason", ""))
     if code == 500 and str(status.get("message", "")).startswith(_MISFIT):
         code, reason = 422, "Invalid"

@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Manifest)
 
 
 def read(entries: Iterable[Traversable], model: type[M]) -> dict[str, M]:
-    """Return the manifests by their names.
+    """Return the manifests in the `.yaml` files among the entries of a folder, by their names.
 
     Raises:
         errors.UserError: one is invalid; the message has file, field, rule and value.

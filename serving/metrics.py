@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 PATH = "/metrics"
 TOTALS = "/totals"
 TOTALS_PATH = PATH + TOTALS
-"""The page of a gateway without the buckets of histograms, which are most of it."""
+"""The page of a gateway without the buckets of histograms, which make up most of `PATH`."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ async def served(
     """Serve pages of metrics on this event loop while the block runs; yield the address.
 
     Args:
-        pages: by path; each returns the text in Prometheus's format 0.0.4, for each request;
-            errors.Unavailable becomes a 503.
+        pages: by path, the function that returns the page in Prometheus's format 0.0.4, called for each
+            request; errors.Unavailable becomes a 503.
         record: JSON file that gets the address; its name is the component's.
         host: the literal address to listen on.
         port: TCP port; 0 is the latest one in `record` if it is free, else any.
@@ -88,15 +88,15 @@ async def served(
     answers = {path: _answered(page) for path, page in pages.items()}
     async with contextlib.AsyncExitStack() as stack:
         try:
-            bound = await stack.enter_async_context(
+            bound_port = await stack.enter_async_context(
                 http_pages.serving(answers, host, port or _latest_port(record))
             )
         except OSError as error:
             if port or error.errno != errno.EADDRINUSE:
                 raise
-            bound = await stack.enter_async_context(http_pages.serving(answers, host, 0))
-        run_files.write(record, orjson.dumps({"host": host, "port": bound}))
-        yield Page(record.stem, bound, host)
+            bound_port = await stack.enter_async_context(http_pages.serving(answers, host, 0))
+        run_files.write(record, orjson.dumps({"host": host, "port": bound_port}))
+        yield Page(record.stem, bound_port, host)
 
 
 def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.Page:
@@ -107,7 +107,7 @@ def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.Page:
 
 
 def _latest_port(record: Path) -> int:
-    """Return the latest port, 0 if there is no record."""
+    """Return the latest port, 0 if there is no valid record."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return recorded(record).port
     return 0

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 Object = dict[str, Any]
-"""An object, or the part of one that its user reads. Objects of a cache are shared: who changes one copies
-it.
+"""An object, or the part of one that its user reads. Objects of a cache are shared: code that changes
+one copies it first.
 """
 
 

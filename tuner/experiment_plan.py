@@ -55,7 +55,8 @@ class Decide(Protocol):
 def make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> ExperimentPlan:
     """Return the next step of an experiment; `search` is `tuner.search.next_decision.decide`.
 
-    An error of the experiment is part of the plan: its phase becomes Pending or Failed, with a condition.
+    An error of the experiment is part of the plan: a condition, and the phase Pending, or Failed once its
+    trials have ended.
     """
     try:
         return _make_plan(request, now, search)
@@ -82,7 +83,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
     space = Space.of(spec)
     tuned_target = _tuned_target(request, spec)
     version = _version(request, tuned_target)
-    costs = rendering.costs(tuned_target, version, space, spec.prices)
+    costs = rendering.costs(tuned_target, version, space, spec.prices)  # raises if it has no digest
     prices.check(spec, space, costs)
     snapshot = ExperimentSnapshot(
         experiment=experiment,
@@ -94,7 +95,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
         tuner_settings=request.settings,
     )
     budget = planning.search_budget(snapshot, now)
-    if budget is None:
+    if budget is None:  # the next step needs no search
         return planning.plan(snapshot, None, now)
     price = partial(_prices, tuned_target, version, spec)
     decision = search(

@@ -21,7 +21,7 @@ def half_width(estimate: Estimate) -> float:
 
     There is no interval if the value is not positive, or not between two different ends. The upper end of a
     percentile of few requests may be far too high: the half width is at most twice the lower half. Without a
-    positive lower end, as for the mean of few requests, the upper half counts.
+    positive lower end, as for the mean of few requests, the upper half counts, or WIDEST if that is 0.
     """
     if (
         estimate.value <= 0

@@ -59,6 +59,7 @@ def _at_rate(rate: float, throughput: Estimate, batch: int, cost_per_hour: float
     """Return the cost of an hour of the whole replicas that serve `rate` items per second together."""
     if throughput.value <= 0 or cost_per_hour <= 0:
         return None
+    # Without a lower end, the interval is the widest that `intervals` accepts.
     lowest = throughput.low if throughput.low > 0 else throughput.value * math.exp(-intervals.WIDEST)
 
     def cost(answers_per_second: float) -> float:

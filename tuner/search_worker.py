@@ -1,7 +1,7 @@
 """The search process: started by the first request, ended when idle, started again after it died.
 
 scikit-learn takes seconds to import and 200 MB, and a search takes up to a second of a core, in which the
-process of the controllers would not react. It decides nothing itself.
+process of the controllers would not react. `tuner.experiment_plan` makes the plan in that process.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ class Doubt:
     breaks: float | None
     """Probability that the next measurement breaks a constraint; None if it is within the bound."""
     more: int
-    """Trials to add; 0 if every spec was measured."""
+    """Trials to add; 0 once there were as many trials as specs."""
 
 
 def why_unsettled(*, trials: int, specs: int, regret: float, probability: float | None) -> Doubt | None:

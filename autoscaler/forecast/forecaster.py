@@ -130,7 +130,7 @@ class Forecaster:
         self._usual = math.nan
         """Mean load per second of the last days."""
         self._hourly = 0.0
-        """Mean load per second of the last hour."""
+        """Mean load per second of the last hour; the time before the first reading counts as idle."""
         self._bin, self._bin_amount, self._bin_seconds = -1, 0.0, 0.0
         """The current bin: Unix seconds divided by `BIN`, and its load and seconds of readings so far."""
         self.history = History()
@@ -228,7 +228,9 @@ class Forecaster:
         return max(math.exp(first + inside * (second - first)) - self._floor, 0.0)
 
     def extrapolated(self, horizon: float) -> float:
-        """Return the load `horizon` seconds after the last reading by its steady rise; 0 without one."""
+        """Return the load `horizon` seconds after the last reading by its steady rise; 0 unless the rise
+        covers all spans, and so has the higher limit.
+        """
         if self._steady.limit < STEADY_LIMIT:
             return 0.0
         load = self._trend.load
@@ -246,7 +248,9 @@ class Forecaster:
             self.observe(end, seconds, amount)
 
     def _smooth(self, seconds: float, amount: float) -> None:
-        """Update the recent loads and the averages by `amount` of load in `seconds`."""
+        """Update the recent loads and the averages by `amount` of load in `seconds`; the first reading begins
+        only the slow average.
+        """
         amounts, lengths = self._amounts, self._seconds
         amounts.append(amount)
         lengths.append(seconds)
@@ -319,22 +323,22 @@ class Forecaster:
         order of `NAMES`; NaN for a forecast without a value.
 
         The forecasts `daily`, `daily-1h`, `daily+1h` and `weekly` add the change of a shape to the slow
-        average.
+        average; `usual` is the daily shape itself.
         """
         if ahead in self._known_points:
             return self._known_points[ahead]
         now, slow, daily = self._now, self._now.slow, self._daily.at
         then = now.time + ahead
-        usual = daily(then)
+        daily_then = daily(then)
         points = (
             now.last,
             slow,
             self._drift(ahead),
-            slow + usual - now.daily,
+            slow + daily_then - now.daily,
             slow + daily(then - SHIFT) - now.daily_before,
             slow + daily(then + SHIFT) - now.daily_after,
             slow + self._weekly.at(then) - now.weekly,
-            usual,
+            daily_then,
             self._fitted(slow, now.time, ahead),
             slow + self._rise_quantile * ahead / BIN,
         )

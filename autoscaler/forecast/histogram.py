@@ -74,7 +74,7 @@ class DecayedHistogram:
         return [weight / self._newest_weight for weight in self._weights]
 
     def restore(self, weights: Sequence[float]) -> None:
-        """Restore weights that `state` returned; weights of another number of bins are ignored."""
+        """Restore weights that `state` returned; invalid weights, and those of other bins, are ignored."""
         if len(weights) == BINS and all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0:
             self._weights = array("d", weights)
             self._newest_weight, self._total = 1.0, sum(weights)

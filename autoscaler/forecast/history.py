@@ -11,7 +11,8 @@ from autoscaler.forecast.profile import BIN, DAY
 DAY_BINS = round(DAY / BIN)
 MOST_BINS = 14 * DAY_BINS
 """Two weeks (16 KB), so that each bin of the last week has a bin a week before."""
-_WIRE = "little"
+_STORED_ORDER = "little"
+"""Byte order of the numbers in a stored state."""
 
 
 class History:
@@ -23,16 +24,16 @@ class History:
         self.levels = array("f")
         """The oldest first."""
         self.end = -1
-        """Index of the bin after the last bin: Unix seconds divided by `BIN`."""
+        """Index of the bin after the last bin: local seconds divided by `BIN`, as for `Profile.learn`."""
 
     def __len__(self) -> int:
         return len(self.levels)
 
     def add(self, index: int, level: float) -> None:
-        """Add the mean of a bin.
+        """Add the level of the bin `index`.
 
-        A bin up to a day earlier is ignored: the clock was set back. After a longer step back, or one of two
-        weeks forward, the history starts again.
+        A bin less than a day earlier is ignored: the clock was set back, or an hour is repeated. After a
+        longer step back, or one of two weeks forward, the history starts again.
         """
         levels = self.levels
         missing = index - self.end if levels else 0
@@ -51,7 +52,7 @@ class History:
     def state(self) -> dict[str, Any]:
         """Return the history for JSON: 32-bit little-endian numbers in base64."""
         levels = array("f", self.levels)
-        if sys.byteorder != _WIRE:
+        if sys.byteorder != _STORED_ORDER:
             levels.byteswap()
         return {"end": self.end, "levels": base64.b64encode(levels.tobytes()).decode()}
 
@@ -64,7 +65,7 @@ class History:
         if len(raw) % 4 or len(raw) > 4 * MOST_BINS:
             return
         numbers = array("f", raw)
-        if sys.byteorder != _WIRE:
+        if sys.byteorder != _STORED_ORDER:
             numbers.byteswap()
         if all(map(math.isfinite, numbers)):
             self.levels, self.end = numbers, int(end)

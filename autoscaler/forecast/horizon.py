@@ -60,9 +60,8 @@ MOST_RISK = 0.5
 LEAST_CHANGE = 0.2
 """Least relative change of the risk factor for which the quantiles are computed again."""
 CAP_SHARE = 0.2
-"""Share of the effective risk that bounds the upper quantile: this share of the unscaled errors exceeds the
-bound. Without it, volatility times a rare error of calm hours is several times the
-largest error."""
+"""Ratio to the effective risk of the share of unscaled errors that exceed the bound of the upper quantile.
+Without a bound, volatility times a rare error of calm hours is several times the largest error."""
 CAP_UNIT = 0.4
 """Unit of the histogram of unscaled errors, a difference of levels: its last bin is 25 times the forecast."""
 SHARES = (0.1, 0.5)
@@ -220,7 +219,7 @@ class Horizon:
         return dict(zip(self.names, self._weights, strict=True))
 
     def state(self) -> dict[str, Any]:
-        """Return the learned state for JSON."""
+        """Return the learned state for JSON, with the keys of earlier releases, whose states are restored."""
         return {
             "errors": [_rounded(errors.state()) for errors in self._errors],
             "mixture": _rounded(self._errors_of_median.state()),

@@ -10,7 +10,7 @@ three months, are smooth."""
 DAY = 86_400.0
 WEEK = 7 * DAY
 GAIN = 0.35
-"""Weight of the newest cycle after several cycles: half of the weight is on the last two cycles."""
+"""Weight of the newest cycle after several cycles: more than half of the weight is on the last two cycles."""
 CLIP = 0.5
 """Most change of a bin (in units of the logarithm) by a new cycle, so that the profile does not repeat a
 flash crowd."""
@@ -26,7 +26,7 @@ class Profile:
         self._cycles = array("d", [0.0] * self._bins)
 
     def learn(self, time: float, level: float) -> None:
-        """Learn the mean logarithm of the load in the bin of `time` (local seconds)."""
+        """Learn `level`, the logarithm of the mean load in the bin of `time` (local seconds)."""
         index = int(time // BIN) % self._bins
         cycles = self._cycles[index]
         if cycles == 0:
@@ -38,8 +38,8 @@ class Profile:
         self._cycles[index] = cycles + 1
 
     def at(self, time: float) -> float:
-        """Return the usual logarithm of the load at a time, interpolated between the centres of bins; NaN
-        without an observation.
+        """Return the usual logarithm of the load at `time` (local seconds), interpolated between the centres
+        of two bins; NaN if either has no observation.
         """
         place = time / BIN - 0.5
         low = math.floor(place)

@@ -94,8 +94,8 @@ class CapacityEstimate:
         self._in_flight = 0.0
         """Requests in flight or held at the end of the last reading."""
         self._is_partial = False
-        """Whether each reading since the last span began without a request in flight. Requests may then have
-        come only during a part of its seconds, and the rate of the span is a lower bound."""
+        """Whether every reading of the current span began without a request in flight. Requests may then have
+        come only during a part of the readings' seconds, and the rate of the span is a lower bound."""
         self._is_proven_partially = True
         """Whether `_proven` is such a lower bound, or 0."""
         self._growing_since = math.inf
@@ -155,7 +155,7 @@ class CapacityEstimate:
         """
         if load.arrivals > 0 and load.finished > 0:
             self._work = load.work / load.arrivals
-        # The additional request matters where `QUEUE` times few slots is less than one request more.
+        # One request more, as at a concurrency of 1 `QUEUE` alone allows only half a waiting request.
         is_saturated = load.in_flight > ready * QUEUE * measured.concurrency + 1
         if is_saturated != self._is_saturated:
             self._is_saturated, self._done, self._could, self._answers = is_saturated, 0.0, 0.0, 0.0

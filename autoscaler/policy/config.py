@@ -44,13 +44,14 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast the count may change in one direction. None: the policy decides."""
+    """How fast the count may change in one direction. Rates of None are no limits."""
 
     replicas_per_minute: int | None = None
     percent_per_minute: int | None = None
     """Percent of the replicas; with both limits the larger change is allowed."""
     stabilization: float | None = None
-    """Seconds throughout which a change must have been needed; of different changes the smallest counts."""
+    """Seconds throughout which a change must have been needed; of different changes the smallest counts.
+    None: the policy decides."""
 
 
 @dataclass(frozen=True, slots=True)

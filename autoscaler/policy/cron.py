@@ -88,7 +88,7 @@ class Cron:
     weekdays: frozenset[int]
     """Sunday is 0."""
     either_day: bool
-    """Day of month and day of week are both restricted, and either of them suffices."""
+    """Neither day of month nor day of week begins with `*`, and either of them suffices."""
     every_hour: bool
     """The hour is `*` or `*/n`: the expression selects minutes of the clock."""
 

@@ -108,7 +108,9 @@ class IdleTimes:
         return self._worth(now, startup, price(startup, risk), within=within) > 0
 
     def keep_seconds(self, now: float, startup: float, risk: float) -> float:
-        """Return the seconds of idleness after which a replica that is idle now stops, at most six hours."""
+        """Return the seconds without a request after which a replica stops if the last request ends at `now`;
+        of a time beyond `HORIZON` only the first step beyond it.
+        """
         cost = price(startup, risk)
         age = 0.0
         step = SHORTEST_IDLE
@@ -118,7 +120,7 @@ class IdleTimes:
         return age
 
     def _learn_slots(self, slot: int) -> None:
-        """Learn the slots from the last reading's up to `slot`; a pause of a day or more is skipped."""
+        """Learn the slots from the last reading's on, without `slot`; a pause of a day or more is skipped."""
         if self._slot < 0 or slot - self._slot >= SLOTS:
             return
         for passed in range(self._slot, slot):

@@ -169,7 +169,8 @@ class LatencyTarget:
         """Return the replicas that meet the target at `rate` (work per second).
 
         `needed` is None, which holds the count, where more replicas would not help or no capacity is known.
-        Without a percentile the need only counts if it is above the current count.
+        While the percentile is not measured, the need counts only if it is above the current count. With too
+        few answers for a percentile, the need counts, and is 0 without a capacity.
         """
         name, percentile, capacity = self.metric.name, self._last, self.capacity
         count = 0

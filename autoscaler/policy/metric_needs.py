@@ -34,7 +34,9 @@ class MetricSizer:
 
     @property
     def are_sufficient(self) -> bool:
-        """Whether the metrics alone size the target; otherwise the capacity of a replica sizes it too."""
+        """Whether the metrics, if the spec has any, alone size the target; otherwise the capacity of a
+        replica sizes it too.
+        """
         return all(m.target_value is not None and m.type != "Latency" for m in self._metrics)
 
     def learn(self, observation: Observation) -> None:

@@ -20,6 +20,8 @@ class PaceLimit:
     def limited(self, now: float, desired: int, count: int) -> int:
         """Return the count nearest to `count` that the limits allow.
 
+        The sizer ignores the result at zero replicas, of which a percentage is 0.
+
         Args:
             now: Unix seconds.
             desired: current `spec.replicas`.

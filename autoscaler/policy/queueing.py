@@ -1,4 +1,4 @@
-"""The slots that limit the waiting time of random arrivals: the queue M/M/c. Pure."""
+"""The slots (each serves one request at a time) that limit the wait of random arrivals: M/M/c. Pure."""
 
 import math
 

@@ -49,8 +49,8 @@ def bounds_at(schedules: Sequence[Schedule], minimum: int, maximum: int, now: fl
     """Return the bounds at `now`.
 
     A schedule's bounds replace the bounds of the spec. Of several active schedules the highest minimum and
-    the highest maximum hold, and a minimum above the maximum raises the maximum. So more active schedules
-    never mean fewer replicas.
+    the highest maximum hold, and a minimum above the maximum raises the maximum. So no schedule lowers a
+    bound that another active schedule sets.
 
     Args:
         schedules: all schedules of the target.

@@ -22,7 +22,7 @@ class _Gateway:
     """The last reading of one gateway."""
 
     reading: Reading
-    read_at: float
+    ticked_at: float
     """Monotonic seconds of the tick that took the reading."""
     rates: dict[ScaleTargetName, float] = field(default_factory=dict)
     """Processed tokens per second of each target between the last two readings; empty after the first one."""
@@ -50,7 +50,7 @@ class TokenBoard:
             return _Gateway(reading, now)
         if reading.read_at == before.reading.read_at:
             return before
-        seconds = span(before.reading, reading, now - before.read_at)
+        seconds = span(before.reading, reading, now - before.ticked_at)
         # The counters of a restarted Envoy, and of a new target, began at 0.
         earlier = {} if is_restarted(before.reading, reading) else before.reading.tokens
         rates = {
@@ -75,7 +75,7 @@ class TokenBoard:
         if not rates:
             return None
         waiting = sum(tokens.queued for tokens in self._tokens_of(target) if tokens.age >= QUEUED_SECONDS)
-        read_at = max(gateway.read_at for gateway in self._gateways.values() if target in gateway.rates)
+        read_at = max(gateway.ticked_at for gateway in self._gateways.values() if target in gateway.rates)
         return EngineLoad(tokens=sum(rates), replicas=replicas, waiting=waiting, read_at=read_at)
 
     def _tokens_of(self, target: ScaleTargetName) -> list[Tokens]:

@@ -31,11 +31,11 @@ PAUSE_SECONDS = 5.0
 """Most seconds between two fits, so that fits take a few percent of a core. With more than 360 targets the
 pause is shorter."""
 TIMEOUT_SECONDS = 60.0
-"""Seconds for one fit and the import of statsmodels: a hundred times their duration on an idle machine."""
+"""Seconds for one fit and the import of statsmodels: fifty times their duration on an idle machine."""
 
 
 class Fitting:
-    """Fits the regressions of every target that has enough history."""
+    """Fits the regressions of every target whose policy uses forecasts and has enough history."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Fitting:
         """Create the worker; its process starts with the first fit.
 
         Args:
-            state: the targets by Autoscaler, read at each round.
+            state: the states of the targets, by Autoscaler, read at each round.
             first: seconds before the first round.
             every: seconds between the starts of two rounds.
             timeout: seconds for one fit.
@@ -58,7 +58,7 @@ class Fitting:
         self._worker = Worker(timeout)
 
     async def run(self) -> None:
-        """Fit all targets once in each round, until cancelled."""
+        """Fit every target that is due once in each round, until cancelled."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._first)
         while True:
@@ -81,7 +81,7 @@ class Fitting:
             except errors.Unavailable as error:
                 log.warning("the forecast of %s keeps its previous fit: %s", key, error)
                 continue
-            if state.sizer is not None:  # a change of the spec may have replaced it; the load is the same
+            if state.sizer is not None:  # a change of the spec may have replaced the sizer, not its history
                 state.sizer.take_fit(fitted)
             await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
 

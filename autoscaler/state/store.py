@@ -28,7 +28,7 @@ class StateStore:
 
     def read(self, key: Key, uid: str) -> dict[str, Any] | None:
         """Return the stored state of the Autoscaler with this uid; None without a file, or with a file that
-        cannot be read or is of an earlier Autoscaler of this name.
+        cannot be read, holds no learned state, or is of an earlier Autoscaler of this name.
         """
         path = self._path(key)
         try:

@@ -71,7 +71,7 @@ class TargetState:
     reported_dry_run_count: int | None = None
     """The count of the last Event `WouldScale`."""
     refused: float = math.inf
-    """Time since which the scale subresource refuses the count."""
+    """Time since which the scale subresource refuses the count; infinity while it does not."""
     unconfirmed_count: int | None = None
     """The count of a write whose response was not received: the write may have been applied."""
     keep_alive: float = 0.0
@@ -106,7 +106,7 @@ class TargetState:
                 self.sizer.idle.begin_anew(observation.now)
             self.saved = None
         decision = self.sizer.decide(observation)
-        if self.is_fixed and decision.needed <= self.config.max_replicas:
+        if self.is_fixed and decision.needed <= self.config.max_replicas:  # else the maximum is the reason
             fixed = _fixed(self.config.min_replicas)
             return replace(decision, reason=fixed.reason, message=fixed.message)
         return decision

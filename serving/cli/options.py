@@ -67,7 +67,7 @@ def before_command(
 ) -> None:
     """Declare the options that a group takes before the name of its command.
 
-    `command_group.run` passes them to the command.
+    `command_group.run` passes them to the command. A group with options runs without a command, too.
     """
     if context.invoked_subcommand is None:
         context.fail("Missing command.")

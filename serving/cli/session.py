@@ -1,4 +1,7 @@
-"""Finds the kubeconfig of a command and connects with it. The client is imported when a command connects."""
+"""Finds the kubeconfig of a command and connects with it.
+
+The client, whose import takes long, is imported only when a command connects.
+"""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -24,8 +27,8 @@ UNLIMITED = 0
 def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
     """Return the kubeconfig to use.
 
-    In this order: --kubeconfig; --data-dir's; $KUBECONFIG; that of the default data directory while an `up`
-    runs there; ~/.kube/config.
+    In this order: --kubeconfig; --data-dir's; the first file of $KUBECONFIG; that of the default data
+    directory while `up` or its API runs there; ~/.kube/config.
 
     Raises:
         errors.NoApi: there is none.

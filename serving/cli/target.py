@@ -59,6 +59,8 @@ def kind_of(word: str) -> Kind:
 def named(words: list[str]) -> list[NamedKind]:
     """Parse the arguments `KIND`, `KIND NAME...`, `KIND/NAME...` or `KIND,KIND`, at least one word.
 
+    A category, such as `all`, stands for its kinds.
+
     Raises:
         errors.UserError: an unknown kind, or forms that do not go together.
     """

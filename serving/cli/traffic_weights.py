@@ -42,6 +42,7 @@ def parse(words: Sequence[str]) -> Amounts:
 
 def _weight(arm: str, digits: str) -> int:
     significant = digits.lstrip("0") or "0"
+    # The length is compared first, as `int` refuses thousands of digits.
     if len(significant) > len(str(HEAVIEST_WEIGHT)) or int(significant) > HEAVIEST_WEIGHT:
         raise errors.UserError(
             f"trafficWeight of {arm} must be at most {HEAVIEST_WEIGHT}, got {significant[:40]}; "
@@ -54,8 +55,8 @@ def resolved(current: Mapping[str, int], amounts: Amounts) -> dict[str, int]:
     """Return the weights to write, by arm.
 
     Whole weights are written as they are. If shares are given, the other arms divide the rest in proportion
-    to their current weights. The other arms keep these weights if the given shares are whole weights beside
-    them; only otherwise all weights change.
+    to their current weights. If the given shares become whole weights beside these current weights, the other
+    arms keep them; otherwise all weights may change. Without a rest, the other arms get 0.
 
     Args:
         current: the current weights of all arms.

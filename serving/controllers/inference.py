@@ -57,8 +57,8 @@ OPTIONAL_CHILDREN: Mapping[Kind, str] = {
     kinds.POD_DISRUPTION_BUDGET: "",
     kinds.DAEMON_SET: names.INFERENCE_LABEL,
 }
-"""Kinds of children that an API may not serve, and the labels of the objects to watch. A budget without the
-label may be a user's of the same name; the name of a DaemonSet has a hash."""
+"""Kinds of children that an API may not serve, and the label selectors of their watches. All budgets are
+watched, as a budget of a user may have the name of a child; the name of a DaemonSet has a hash."""
 _Refused = dict[tuple[Kind, str], StatusReason]
 """Kind and name of each child that the API has rejected in this reconcile → the reason."""
 
@@ -382,7 +382,7 @@ class InferenceController:
             "metadata": {"finalizers": list(action.finalizers), "resourceVersion": meta["resourceVersion"]}
         }
         written = await self._kube.patch(kinds.INFERENCE, meta["namespace"], meta["name"], patch)
-        if action.finalizers:
+        if action.finalizers:  # without any, the API has removed the object, and the cache must not keep it
             self._cache.remember_write(kinds.INFERENCE, written)
 
     def _watch(self) -> None:

@@ -59,6 +59,7 @@ async def run(data_dir: DataDir, settings: Settings, readiness: Readiness, *othe
 async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *others: Prepare) -> None:
     config = settings.controllers
     async with AsyncExitStack() as stack:
+        # One client for each: its component is its field manager, which names the writer of each field.
         clients = {
             name: await stack.enter_async_context(
                 await connect_eventually(data_dir.kubeconfig, component=name)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from serving import errors
 
 TERMINATED = 128 + signal.SIGTERM
-"""Exit status of a process that was asked to end, as of a shell."""
+"""Exit status of a process that SIGTERM has ended, as a shell reports it."""
 
 
 def configure_logging() -> None:

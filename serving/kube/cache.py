@@ -107,6 +107,8 @@ class Cache:
         informer = self._informers[kind]
         if not write.is_deletion:
             return informer.has_seen(write.obj)
+        # An absent object shows no deletion: the watch may not have shown its creation yet. `_changed`
+        # notices a removal.
         current = informer.items.get(key)
         return current is not None and _is_deleted_by(current, write.obj)
 

@@ -1,4 +1,5 @@
-"""Measures how long a write has waited that may wait, as that of a status: a burst of changes is one write.
+"""Measures how long a write that may wait, such as that of a status, has waited: a burst of changes is one
+write.
 
 The waits are in memory only: after a restart each begins again.
 """
@@ -9,8 +10,8 @@ from serving import clock
 from serving.kube.informer import Key
 
 MOST_PUT_OFFS = 5
-"""How often a wait may begin anew. A rollout has no more own writes: more are a fight with another writer,
-which must not put the write off for ever.
+"""How often a wait may begin anew. A rollout has no more own writes: a controller that makes more fights with
+another writer, which must not put the write off for ever.
 """
 
 
@@ -23,7 +24,7 @@ class _Wait:
 
 
 class Settling:
-    """The waits by key. Each is measured from its first change: further changes do not put the write off."""
+    """The waits by key. Each is measured from its first change; only `put_off` begins it anew."""
 
     def __init__(self) -> None:
         self._waits: dict[Key, _Wait] = {}

@@ -43,7 +43,7 @@ class Watches:
         return self._optional[kind]
 
     def _made(self, kind: Kind, namespace: str | None, labels: str) -> Informer:
-        if kind == kinds.NAMESPACE and namespace:
+        if kind == kinds.NAMESPACE and namespace:  # a Role lets nobody list or watch Namespaces
             return PolledObject(self._kube, kind, namespace)
         return Informer(self._kube, kind, namespace=namespace, labels=labels)
 

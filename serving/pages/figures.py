@@ -21,7 +21,7 @@ _MAX_DIGITS = 15
 
 
 def number(value: float, digits: int = DIGITS) -> str:
-    """Return `0.0123`, `12.3`, `1,234` or `1.2e-06`: significant digits without trailing zeros."""
+    """Return `0.0123`, `12.3`, `1,234` or `1.23e-06`: no decimals beyond `digits` significant digits."""
     if not math.isfinite(value):
         return DASH
     if value == 0:

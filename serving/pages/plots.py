@@ -26,7 +26,8 @@ class Plot:
 
 
 _WIDE_RATIO = 8
-"""Largest ratio of two values that a linear axis still shows well: smaller values are near its end."""
+"""Largest ratio of two values that a linear axis still shows well: with a larger one the small values are
+close to its lower end."""
 
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -40,5 +41,5 @@ def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def wide(values: Sequence[float]) -> bool:
-    """Return whether the range of the values needs a logarithmic axis."""
+    """Return whether the values are positive and their range needs a logarithmic axis."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > _WIDE_RATIO

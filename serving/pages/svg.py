@@ -80,7 +80,11 @@ class Scale:
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Return round values on the scale; on a logarithmic one 1, 2 and 5 times the powers of ten."""
+        """Return round values on the scale.
+
+        On a logarithmic one these are the powers of ten, on a short one also 2 and 5 times each; if fewer
+        than two are on the scale, multiples of a round step.
+        """
         if not self.log:
             return _round_steps(self.low, self.high)
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)

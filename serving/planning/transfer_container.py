@@ -1,8 +1,8 @@
 """The container that copies a model into a Pod (`serving.planning.inference.model_volume`), or captures the
 output of a Job (`serving.planning.models.capture_job`). Both run one image, `transfer` by default. Pure.
 
-The container runs in namespaces of users, so that it has no rights, and gets the logins of registries as
-files.
+The container runs in Kubernetes namespaces of users. It has therefore no rights in the API, and gets the
+logins of registries as files.
 """
 
 from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ Quantity = Annotated[
 """A quantity such as `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go
 without a minus sign.
 
-Kubernetes' own pattern also accepts `1.5.2`, which fails later, without a message for the user.
+The pattern in that file also accepts `1.5.2`, which fails later, without a message for the user.
 """
 Duration = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
 """A number and one unit: `250ms`, `1.5s`, `2h`; parsed by `serving.resources.formats.duration`."""
@@ -64,7 +64,7 @@ def rules(*rules_: tuple[str, str]) -> dict[str, Any]:
 
 
 def in_six_digits(body: Any) -> Any:
-    """Return JSON with fractions rounded to six significant digits, as `kubectl get` prints all digits."""
+    """Return JSON with floats rounded to six significant digits, as `kubectl get` prints all digits."""
     if isinstance(body, float):
         return float(f"{body:.6g}")
     if isinstance(body, dict):

@@ -71,8 +71,8 @@ class Engine(Manifest):
     --max-num-seqs`. The argument is added where a predictor sets the field."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     calls_itself: bool = False
-    """Whether the server connects to its own port, as to warm up. If so, the port is not restricted to the
-    gateway (`names.GATEWAY_PORT_ANNOTATION`), which would refuse the server too."""
+    """Whether the server connects to its own port, for example to warm up. If so, the port has no restriction
+    to the gateway (`names.GATEWAY_PORT_ANNOTATION`), which would refuse these connections too."""
     readiness: Path_
     liveness: Path_
     start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800

@@ -44,7 +44,7 @@ class JobPods(Base):
     """The Pods of a job, and the order in which its output is looked for in them."""
 
     label: Label
-    """A label of the Pods, whose value is that of the job's field `value`."""
+    """A label of the Pods. Its value is that of the job's field at the path `value`."""
     value: Annotated[str, Field(pattern=r"^(metadata\.name|status(\.[A-Za-z][A-Za-z0-9]*)+)$")] = (
         "metadata.name"
     )

@@ -87,7 +87,10 @@ def check_path(path: str) -> None:
 
 
 def _segment(text: str, field: str, label: str) -> str:
-    """Return a segment of a path as it is, if it keeps `SEGMENT_RULE`."""
+    """Return a segment of a path as it is, if it keeps `SEGMENT_RULE`.
+
+    `field`, and `label`, which is a kind or a path, are for the message of the error.
+    """
     if _NOT_A_SEGMENT.fullmatch(text):
         message = f"Invalid value: {text!r}: {SEGMENT_RULE}"
         cause = errors.Cause(field, message)
@@ -160,6 +163,7 @@ BUILTIN: tuple[Kind, ...] = (
     ENDPOINT_SLICE,
     LEASE,
 )
+"""Kinds of Kubernetes that the embedded server stores."""
 ALL: tuple[Kind, ...] = OWN + BUILTIN
 
 
@@ -173,7 +177,7 @@ def find(word: str, kinds: Iterable[Kind] = ALL) -> Kind | None:
 
 
 def of(api_version: str, kind: str) -> Kind | None:
-    """Find a kind by the two fields that every manifest has."""
+    """Find a kind of `ALL` by the two fields that every manifest has; None if there is none."""
     return next((k for k in ALL if k.api_version == api_version and k.kind == kind), None)
 
 

@@ -31,7 +31,7 @@ class GatewayPages(NamedTuple):
     gateway: str
     activator: str
     problem: str
-    """Why a URL is not used; empty if both may be."""
+    """Why a URL is unusable, or the gateway's is missing; else empty. A gateway may have no activator."""
 
 
 def pages(leases: Iterable[Mapping[str, Any]], live: frozenset[str]) -> dict[str, GatewayPages]:

@@ -11,7 +11,8 @@ Phase = Literal["Pending", "Building", "Ready", "Blocked", "Failed"]
 _LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _PORT = r":[0-9]{1,5}"
 _HOST = rf"(localhost({_PORT})?|{_LABEL}(\.{_LABEL})+({_PORT})?|{_LABEL}{_PORT}|\[[0-9a-fA-F:.]+\]({_PORT})?)"
-"""A host has a dot, a port, or is `localhost`: any other would be the first part of a Docker Hub name."""
+"""A host has a dot, a port or brackets (IPv6), or is `localhost`: any other would be the first part of a
+Docker Hub name."""
 _PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 REPOSITORY_PATTERN = rf"^{_HOST}(/{_PART})+$"
 """host[:port]/path, with the host required: https://github.com/distribution/reference, "name"."""

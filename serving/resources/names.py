@@ -3,7 +3,7 @@
 from serving.settings import DEFAULTS
 
 FIELD_MANAGER_PREFIX = "slipway-"
-"""Prefix of the field managers of gateways and activators, before their own names."""
+"""Prefix of the field managers `slipway-gateway-NAME` and `slipway-activator-NAME`."""
 SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """The names of most objects: DNS subdomains by RFC 1123."""
 MAX_SUBDOMAIN = 253
@@ -16,6 +16,7 @@ PREFETCH_LABEL = "slipway.dev/prefetch"
 """On the Pods that keep the images of a revision on their nodes: the name of the revision. They have no other
 label, so that no selector of replicas selects them."""
 MODEL_LABEL = "slipway.dev/model"
+"""On the ModelVersion of a hand-off, and on a Job that captures an output: the name of the Model."""
 EXPERIMENT_LABEL = "slipway.dev/experiment"
 TRIAL_LABEL = "slipway.dev/trial"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
@@ -27,8 +28,8 @@ ANNOTATION_PREFIX = "slipway.dev/"
 MODEL_ANNOTATION = "slipway.dev/model"
 """On a Job: its output becomes a version of this Model."""
 MODEL_VERSION_ANNOTATION = "slipway.dev/model-version"
-"""On a Job: the name of its ModelVersion; default `<job>-<first 5 of uid>`. On Pods: the version that they
-serve."""
+"""On a Job: the name of its ModelVersion; default: the Job's name, with `-` for dots and cut if too long, and
+the first 5 characters of its uid. On Pods: the version that they serve."""
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 TEMPLATE_HASH_ANNOTATION = "slipway.dev/template-hash"
 """On a Deployment: hash of the template that has the number in REVISION_ANNOTATION."""

@@ -1,7 +1,9 @@
 """How the requests of an Inference are distributed, repeated and bounded: `spec.routing`, and its parts in a
 Route.
 
-A field that is not set has the gateway's default (`serving.settings.GatewaySettings`).
+A field that is not set has the default in its description, or else the gateway's
+(`serving.settings.GatewaySettings`). Timeouts and `consecutiveServerErrors` have no default: unset, they do
+not apply.
 """
 
 from typing import Annotated, Literal

@@ -21,6 +21,7 @@ TimeZone = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]
 
 
 def _cron_rule(field: str) -> tuple[str, str]:
+    """Return the rule of a field with a cron expression: a CEL expression and its message."""
     return (
         f"!has(self.{field}) || self.{field}.matches('{_CRON}')",
         (
@@ -30,7 +31,7 @@ def _cron_rule(field: str) -> tuple[str, str]:
     )
 
 
-_ZONE_RULE = "timeZone must be in the IANA database, such as Europe/Berlin"
+_ZONE_MESSAGE = "timeZone must be in the IANA database, such as Europe/Berlin"
 """Message of the rules with `getHours`: CEL has no test for a time zone, but `getHours` of any time fails in
 an unknown zone."""
 
@@ -50,7 +51,7 @@ class ScheduleSpec(Base):
                 "has(self.minReplicas) || has(self.maxReplicas)",
                 "a schedule needs minReplicas, maxReplicas or both",
             ),
-            ("timestamp('2020-01-01T00:00:00Z').getHours(self.timeZone) >= 0", _ZONE_RULE),
+            ("timestamp('2020-01-01T00:00:00Z').getHours(self.timeZone) >= 0", _ZONE_MESSAGE),
         ),
     }
     name: Name
@@ -76,6 +77,7 @@ class MetricSpec(Base):
         **Base.model_config,
         "json_schema_extra": rules(
             (
+                # Latency has no default: the next rule requires its target.
                 "self.type in ['QPS', 'Concurrency', 'TokensPerSecond', 'Latency'] || has(self.target)",
                 (
                     "target is required, except for QPS, Concurrency and TokensPerSecond, whose default"
@@ -218,7 +220,7 @@ class PredictionSpec(Base):
         "json_schema_extra": rules(
             (
                 "!has(self.timeZone) || timestamp('2020-01-01T00:00:00Z').getHours(self.timeZone) >= 0",
-                _ZONE_RULE,
+                _ZONE_MESSAGE,
             ),
         ),
     }
@@ -300,7 +302,8 @@ class ScalingSpec(Base):
             le=50,
             description="Percent of requests that may arrive while there is too little capacity: the"
             " trade-off between cost and violations. Lower is more expensive.",
-            # For an integer a cluster's API server cuts the bound to the integer 0 (kube-openapi 1.36).
+            # For a value without a decimal point a cluster's API server cuts the bound to the integer 0
+            # (kube-openapi 1.36): `ge` alone would admit 0.
             json_schema_extra=rules(("self >= 0.001", "must be at least 0.001")),
         ),
     ] = None

@@ -192,7 +192,9 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
 
 
 async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
-    """Close connections after their next answer, close the listeners, and wait for the requests in flight."""
+    """Close connections after their next answer, remove the Lease, close the listeners, wait for the requests
+    in flight, and remove the entries in the status of Routes.
+    """
     with _though_envoy_is_away():
         await admin.drain()
     # A Pod that ends gets new connections until kube-proxies and load balancers know of its end.

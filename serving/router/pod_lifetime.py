@@ -12,7 +12,11 @@ from typing import Any
 async def run(
     work: Coroutine[Any, Any, None], stopping: asyncio.Event, leave: Callable[[], Awaitable[None]]
 ) -> None:
-    """Run the work until the event, then leave and cancel the work; raise an error of the work at once."""
+    """Run the work until the event, then leave and cancel the work.
+
+    If the work ends before the event, return, or raise its error, at once. An error during `leave` is raised
+    after `leave`.
+    """
     running = asyncio.ensure_future(work)
     stop = asyncio.ensure_future(stopping.wait())
     try:

@@ -16,7 +16,7 @@ ANSWER_BYTES = 1024 * 1024
 """Longest answer to a probe, whose status alone counts: lists of models are shorter."""
 
 _READY = (1, 1)
-"""Field `ready` of a ServerReadyResponse with the value true."""
+"""Field number and value of `ready: true` in a ServerReadyResponse."""
 
 
 class Prober:

@@ -95,7 +95,7 @@ class RouteApplier:
         self._desired: dict[Key, GatewayService] = {}
         """The service of each Route as its spec and EndpointSlices ask for it."""
         self._accepted: dict[RouteKey, GatewayService] = {}
-        """The services of the last plan that Envoy has acknowledged as a whole."""
+        """The services of the last plan that Envoy has acknowledged as a whole. A `Key` is a `RouteKey`."""
         self._rejected: dict[Key, _RejectedService] = {}
         """Services that Envoy is known to reject; their Routes keep the accepted service."""
         self._unreported: dict[Key, _SentService] = {}
@@ -124,7 +124,7 @@ class RouteApplier:
         """Return why this gateway must get no requests; empty if it serves the Routes."""
         if not (self._routes.synced.is_set() and self._slices.synced.is_set()):
             return "Routes and EndpointSlices are not listed yet"
-        # Without a Route there is no plan to acknowledge: Envoy, which listens, subscribes to no endpoints.
+        # Without a Route Envoy has no cluster, subscribes to no endpoints, and so never has the whole plan.
         is_planned = self._has_acknowledged or not self._routes.items
         return self._envoy_problem or ("" if is_planned else "Envoy has acknowledged no plan yet")
 
@@ -205,7 +205,7 @@ class RouteApplier:
             self._status.forget(key)
 
     def _set_target(self) -> None:
-        """Make the table the target of the xDS server, and report the Routes that it does not serve."""
+        """Make the table the xDS server's target, and report the Routes that the table does not serve."""
         changes = self._table.take_changes()
         version = self._server.set_target(self._renderer.render(changes))
         for service in changes.services.values():

@@ -163,7 +163,7 @@ class RouteStatusWriter:
             return
         # A Route that was deleted and created again may have an equal service, which is not reported again.
         is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]
-        # A change to the entry is this gateway's own write.
+        # If the stored entry was not `entry` before, this gateway has just written `entry`, or is about to.
         was_overwritten = self._stored(before or {}) == entry and self._stored(after) != entry
         if is_new or was_overwritten:
             self._writer.add(Key.of(after))

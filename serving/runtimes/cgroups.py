@@ -26,7 +26,7 @@ def cpu_limit(root: Path = ROOT, self_cgroup: Path = SELF) -> float | None:
 
 
 def memory_limit(root: Path = ROOT, self_cgroup: Path = SELF) -> int | None:
-    """Return the tightest memory limit of these cgroups, in bytes; None where there is none."""
+    """Return the tightest memory limit of the same cgroups, in bytes; None without one."""
     limit = _tightest("memory", _memory_bytes, root, self_cgroup)
     return None if limit is None else int(limit)
 

@@ -5,9 +5,10 @@ covers.
 of every file. A file is opened once, and the same descriptor is hashed and loaded: replacing the file between
 the two has no effect.
 
-Files with code (a pickle, a program) are hashed at every load. Other files are hashed too, unless the node
-has just compared the image with its seal, as then they have not changed since the store hashed them. The
-model store adds the list to every image; of the images in a registry, those that Slipway built have it.
+Files with code (a pickle, a program) and `slipway.json` are hashed at every load. Other files are hashed too,
+unless the node has just compared the image with its seal, as then they have not changed since the store
+hashed them. The model store adds the list to every image; of the images in a registry, those that Slipway
+built have it.
 """
 
 import contextlib

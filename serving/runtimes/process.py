@@ -201,7 +201,7 @@ def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) ->
     for name in PRELOAD:
         importlib.import_module(name)
     framework = runtime.framework()
-    if is_forked:
+    if is_forked:  # the zygote had loaded the libraries with its own limit of one thread
         threads.raise_threads(os.environ)
         _reseed()
     stopwatch.end("import")

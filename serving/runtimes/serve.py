@@ -1,8 +1,8 @@
 """Runs uvicorn, and stops it without failing a request.
 
 On SIGTERM readiness fails, and every further response closes its connection. After `linger_seconds` the
-server waits, for `idle_seconds` at most, until clients have closed their idle connections. Then the
-listener closes, requests in flight finish, and the process exits with 0.
+server waits, for `idle_seconds` at most, until clients have closed their connections. Then the listener
+closes, requests in flight finish, and the process exits with 0.
 
 Clients must close first: if the server closed a connection just as a request arrives, the request may have
 begun, and a gateway must not repeat it.

@@ -1,4 +1,4 @@
-"""The served model as both protocols describe it: its name, version, metadata and readiness."""
+"""The served model: its name, version and readiness, and its metadata in the Open Inference Protocol."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ class ServedModel:
     draining: bool = False
     """Set once, when the process begins to stop."""
     in_flight: int = field(default=0)
+    """Requests that are being answered."""
 
     @property
     def server_name(self) -> str:

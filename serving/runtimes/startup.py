@@ -10,8 +10,9 @@ from serving import clock
 from serving.resources import names
 
 PHASES = ("import", "verify", "load", "warmup")
-"""The runtime's part of `names.START_PHASES`, in its order: missing imports; hashing the files and listing
-the image; loading the model (with the imports of its pickle); its first runs."""
+"""The phases of `names.START_PHASES` that a runtime measures: `import`, the imports that no zygote has made;
+`verify`, hashing the files and listing the image, which comes first; `load`, loading the model (with the
+imports of its pickle); `warmup`, the model's first runs."""
 
 
 @dataclass(frozen=True)

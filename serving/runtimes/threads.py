@@ -28,10 +28,9 @@ def limit_threads(root: Path = cgroups.ROOT, self_cgroup: Path = cgroups.SELF) -
 
 
 def raise_threads(environment: Mapping[str, str]) -> None:
-    """Raise the limits of libraries that the parent of a fork loaded to those of the environment.
+    """Raise the limits of the loaded libraries to those of the environment.
 
-    The libraries have the limit of the parent's environment, one thread, which they read when they were
-    loaded.
+    The parent of a fork loaded the libraries, with the limit of its own environment: one thread.
     """
     openmp, blas = (_count(environment, name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
     _limit_loaded({"openmp": openmp, "blas": blas})
@@ -58,7 +57,7 @@ def loaded() -> Any:
 def _limit_loaded(limits: Mapping[str, int]) -> None:
     """Apply limits, by kind of library; limits of 1 need no call, as libraries are then loaded with them."""
     if set(limits.values()) != {1}:
-        loaded().limit(limits=dict(limits))
+        loaded().limit(limits=dict(limits))  # for good, as it is not used in a `with` statement
 
 
 def _count(environment: Mapping[str, str], name: str) -> int:

@@ -9,7 +9,7 @@ _NICENESS = 10
 
 
 def yield_to_parent() -> None:
-    """Lower the priority of this process, and end it when its parent ends, even if killed."""
+    """Lower the priority of this process, and end it when its parent ends, even by SIGKILL."""
     os.nice(_NICENESS)
     parent = multiprocessing.parent_process()
     assert parent is not None, "started by multiprocessing"

@@ -95,11 +95,11 @@ def program(path: str) -> int:
                     _SEGMENT.pack_into(view, table_offset + index * _SEGMENT.size, *moved)
                 struct.pack_into("<Q", view, _SECTIONS_OFFSET, 0)
                 struct.pack_into("<HHH", view, _SECTION_COUNTS, 0, 0, 0)
-            path = f"/proc/self/fd/{writable}"
-            if not os.access(path, os.X_OK):
+            copy_path = f"/proc/self/fd/{writable}"
+            if not os.access(copy_path, os.X_OK):
                 raise OSError(errno.EACCES, "the kernel does not execute files in memory (vm.memfd_noexec)")
             # A new descriptor, as a file that is open for writing cannot be executed.
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(copy_path, os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(writable)
 
@@ -234,6 +234,7 @@ def heap_regions(pid: int) -> list[int]:
         open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pages,  # noqa: PTH123
     ):
         for line in maps:
+            # Most anonymous memory has no name, the last field.
             extent, access, *_, inode, name = (*line.split(maxsplit=5), "")[:6]
             if not access.startswith("rw") or inode != "0" or name.startswith("[stack"):
                 continue
@@ -260,7 +261,7 @@ def _used_pages(pagemap: int, address: int) -> int:
 
 
 def collapse(pidfd: int, address: int) -> None:
-    """Replace the small pages of one region of a process by a huge page; the process goes on meanwhile.
+    """Replace the small pages of one region of a process by a huge page, while the process runs.
 
     Raises:
         OSError: this process lacks CAP_SYS_NICE (EPERM), the kernel is older than 6.1 or lacks huge pages, or

@@ -31,7 +31,10 @@ def write_manifest(
     source: Path,
     inputs: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Write the manifest; the digest of the training program `source` is its revision, if none is set."""
+    """Write the manifest; the digest of the training program `source` is its revision, if none is set.
+
+    `inputs` are the model's input tensors, as `{"name": "input", "datatype": "FP64", "shape": [-1, 64]}`.
+    """
     revision = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
     manifest = {
         "framework": framework,

@@ -70,7 +70,7 @@ def items(value: Any, path: str) -> list[Any]:
 
 
 def text(value: Any, path: str) -> str:
-    """Return text, or a number as text; empty if absent. Raises UserError for anything else."""
+    """Return text, or a number or boolean as text; empty if absent. Raises UserError for anything else."""
     if value is None:
         return ""
     if isinstance(value, bool):

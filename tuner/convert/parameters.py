@@ -186,7 +186,10 @@ def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Obj
 
 
 def _with_unit(number: str, unit: str) -> str:
-    """Return a bare number with a unit: `3000` becomes `3000Mi`, as the GPU scheduler HAMi counts in MiB."""
+    """Return a whole number with the unit, other text unchanged.
+
+    `3000` becomes `3000Mi`, as the GPU scheduler HAMi counts in MiB.
+    """
     return f"{number}{unit}" if unit and number.isdecimal() else number
 
 

@@ -58,7 +58,7 @@ def make(user: int, settings: LoadSettings) -> list[str]:
 
 
 def _make(layout: CgroupLayout, root: str, group: str) -> None:
-    """Make a run's cgroup in one hierarchy, and remove those of earlier processes that were killed."""
+    """Make a run's cgroup in one hierarchy, and remove those of tuner processes that were killed earlier."""
     top = Path(root, TOP)
     if root == layout.unified:
         _delegate(Path(root), layout)
@@ -92,7 +92,7 @@ def _write(path: str, text: str) -> None:
 
 
 def remove(groups: Sequence[str]) -> None:
-    """Kill what is left in the cgroups of a run, and remove them; blocks for at most `_REMOVE_SECONDS`."""
+    """Kill all processes in the cgroups of a run, and remove these; blocks for at most `_REMOVE_SECONDS`."""
     deadline = clock.monotonic() + _REMOVE_SECONDS
     for group in map(Path, groups):
         while not _removed(group) and clock.monotonic() < deadline:
@@ -103,7 +103,8 @@ def _removed(group: Path) -> bool:
     """Kill the processes of a cgroup, and return whether it is removed."""
     with contextlib.suppress(OSError):
         for pid in map(int, (group / "cgroup.procs").read_text().split()):
-            if pid > 0:  # 0 is a process of a namespace that is not below this one, and to `kill` this group
+            # 0 is a process of a namespace that is not below this one; `kill` of 0 ends this process group.
+            if pid > 0:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
     return cgroup_files.remove(group)

@@ -10,6 +10,7 @@ import numpy as np
 from serving.errors import Permanent
 
 _BODIES = 16
+"""Most different bodies, which are sent in turn."""
 _BYTES = 4_000_000
 """Most bytes of all bodies together: large inputs get fewer bodies."""
 _ELEMENTS = 2_000_000
@@ -25,8 +26,8 @@ def bodies(inputs: object, *, batch: int, seed: int) -> list[bytes]:
     A size of -1 means the batch in the first axis, and 1 in others.
 
     Raises:
-        Permanent: `LoadFailed`, not a list, or an input without a name, or a datatype or shape that JSON
-            cannot hold.
+        Permanent: `LoadFailed`, `inputs` is not a list, or an input has no name, no valid shape, more than
+            _ELEMENTS elements, or a datatype that JSON cannot hold.
     """
     if not isinstance(inputs, list):
         raise _invalid("inputs", "is not a list", inputs)

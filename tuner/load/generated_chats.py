@@ -9,7 +9,7 @@ from serving.resources.tuning.load import ChatLoad, LengthRange
 from tuner.load.plan import LoadRequest
 
 _CHATS = 256
-"""Different chats: engines share the work of equal prompts."""
+"""Number of different chats, as engines share the work of equal prompts."""
 _WORDS = [
     "the",
     "a",

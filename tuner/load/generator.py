@@ -91,7 +91,7 @@ class Generator:
         Args:
             level: users, a whole number; in an open loop, requests per second.
             seconds: of the window, from when the level was reached. Reaching it takes at most
-                `request_timeout` and `drain_timeout`, the replies after it at most `reply_timeout`.
+                `request_timeout` and twice `drain_timeout`, the replies after it at most `reply_timeout`.
 
         Raises:
             Temporary: `LoadFailed`, a locust process died or does not answer.
@@ -110,7 +110,8 @@ class Generator:
         """Set the level of each process, and wait for all of them."""
         shares = self._shares(level)
         patience = self._settings.drain_timeout
-        # A process waits for the last level's requests, then for its new users to start and to be answered.
+        # A process waits for the last level's requests (`request_timeout`), for its new users to start
+        # (`patience`), and for their first responses (`patience`).
         longest = self._settings.request_timeout + 2 * patience
         await asyncio.gather(
             *(
@@ -204,7 +205,7 @@ class Generator:
 
 
 def _moments(parts: Sequence[Sequence[float] | np.ndarray]) -> np.ndarray:
-    """Return all moments in order; those of a recorded burst are equal."""
+    """Return all moments in ascending order."""
     return np.sort(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
 

@@ -243,9 +243,10 @@ class LocustProcess:
 def _spawn(
     channel: int, core: int | None, user: int | None, groups: Sequence[str]
 ) -> "subprocess.Popen[bytes]":
-    """Start a driver; with a user of its own it is the first process of a PID namespace.
+    """Start a locust process on the socket `channel`.
 
-    On a cluster, where the tuner may not make one, the tuner's Pod has its own.
+    With a user of its own it is the first process of a PID namespace. On a cluster, where the tuner may not
+    make one, the tuner's Pod has its own.
     """
     is_isolated = user is not None and namespaces.can_make_pid_namespace()
     parent = os.pidfd_open(os.getpid())

@@ -1,4 +1,5 @@
-"""The requests of a trial: from a template, a recording, a locustfile, or the model's metadata. Pure.
+"""The requests of a trial: from a template, a recording, generated chats, a locustfile, or the model's
+metadata. Pure.
 
 The metadata is the Open Inference Protocol's: GET /v2/models/NAME, with names, datatypes and shapes of the
 inputs.
@@ -131,6 +132,7 @@ def _recorded(where: str, line: str) -> LoadRequest:
     headers, body, at = fields.get("headers", {}), fields.get("body", ""), fields.get("at")
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise _invalid(f"{where}: headers", "must be an object of strings", headers)
+    # Not in seconds are infinity, and Unix times in milliseconds.
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e12):
         raise _invalid(f"{where}: at", "must be seconds, 0 or more", at)
     try:
@@ -154,7 +156,7 @@ def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) ->
 def random_requests(
     description: Mapping[str, Any] | None, model_name: str, *, batch: int, seed: int
 ) -> tuple[LoadRequest, ...]:
-    """Return several inference requests with small random values for the model's inputs.
+    """Return inference requests with small random values for the model's inputs.
 
     `batch` is the number of items in one request.
 

@@ -19,8 +19,8 @@ from tuner.load.plan import LoadPlan, LoadRequest
 HEADER = struct.Struct("<cI")
 """The kind of a frame, and the length of its content in bytes."""
 RECORDS, TOKEN_GAPS, ERROR, REPLY = b"R", b"G", b"E", b"S"
-"""The kinds of frames. Their contents: any number of `RECORD`; `GAPS`, then the gaps between the tokens of a
-stream, in seconds, as doubles; one error text; one reply as JSON."""
+"""The kinds of frames. Their contents, in the same order: any number of `RECORD`; `GAPS`, then the gaps
+between the tokens of a stream, in seconds, as doubles; one error text; one reply as JSON."""
 RECORD = struct.Struct("<ddddII")
 """One request, in the order of `FIELDS`."""
 FIELDS = (

@@ -95,7 +95,8 @@ def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Renderin
             best_replicas = math.ceil(rate / best_throughput)
             # The most replicas of the spec to measure that cost no more than those of the best spec.
             affordable = math.floor(best_replicas * best_cost / rendered.cost_per_hour)
-            # If one replica is dearer already, no throughput compensates for it, but its latency is of use.
+            # If one replica is dearer already, no throughput beats the best spec, but the search learns from
+            # its latencies: the spec is measured completely.
             return rate / affordable if affordable else None
         case _:
             return None

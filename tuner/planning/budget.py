@@ -75,7 +75,7 @@ def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:
 
 
 def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
-    """Return the trials to repeat: the last ones of their specs, without information about these."""
+    """Return the trials to repeat: those without information that are the last of their purpose and spec."""
     tries = snapshot.tuner_settings.trials.tries
     return [
         group[-1]
@@ -144,7 +144,10 @@ def _in_numbers(template: Object) -> Object:
 
 
 def _failures(group: list[TrialRecord], tries: int) -> int:
-    """Return how many trials of a group had a failed load; an invalid load counts as `tries` of them."""
+    """Return how many trials of a group had a failed load.
+
+    An invalid load counts as `tries` of them, as it fails in any trial.
+    """
     return sum(tries if trial.load_is_invalid else 1 for trial in group if trial.failed_to_load)
 
 

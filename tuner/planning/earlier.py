@@ -24,6 +24,7 @@ def candidates(experiment: Object, others: Iterable[Object], most: int) -> list[
         for other in others
         if other["metadata"]["uid"] != experiment["metadata"]["uid"]
         and (other.get("status") or {}).get("phase") in FINISHED
+        # Without a list of names, every experiment may be used.
         and other["metadata"]["name"] in (warm_start.get("experiments") or [other["metadata"]["name"]])
         and _axes(other) == _axes(experiment)
         and _objective(other) == _objective(experiment)

@@ -39,7 +39,8 @@ def search_budget(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget | No
     """Return the search's budget; None if the next step needs no search."""
     if snapshot.experiment_spec.suspend or budget.unloadable(snapshot) is not None:
         return None
-    # No free place remains for a trial of the search. Of a used-up budget the search gives the result.
+    # The owed trials take every free place, so that none remains for the search. With a used-up budget no
+    # trial begins, and the search gives the result.
     if len(budget.owed(snapshot)) >= budget.free(snapshot) and not budget.exhausted(snapshot, now):
         return None
     return budget.of_search(snapshot, now)
@@ -175,7 +176,7 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: l
 
 
 def _learned(decision: Decision | None) -> list[PriorExperiment] | None:
-    """Return the earlier experiments with their weights; None, without a search, keeps the stored ones."""
+    """Return the earlier experiments with their weights; None without a search, to keep the stored ones."""
     if decision is None:
         return None
     return [PriorExperiment(experiment=name, weight=round(weight, 4)) for name, weight in decision.learned]

@@ -13,7 +13,7 @@ from tuner.specs.space import Space
 from tuner.trial_record import TrialRecord
 
 SpecPoint = tuple[Setting, ...]
-"""A spec of the space: one setting for each parameter."""
+"""The settings of tuned parameters: one for each in a spec of the space, fewer or none for today's spec."""
 Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed"]
 
 

@@ -44,7 +44,8 @@ class Verdict:
     learned: Sequence[PriorExperiment] | None = None
     """None keeps the stored value."""
     repeatability: float | None = None
-    """None keeps the stored value."""
+    """Standard deviation of the logarithm of the objective between trials of one spec; None keeps the stored
+    value."""
 
 
 def counts(statuses: Sequence[TrialStatus], starting: int = 0) -> TrialCounts:

@@ -1,6 +1,6 @@
 """Trials and CapacityProfiles as API objects.
 
-Their names follow from the experiment alone, so that a repeated write creates no second object.
+Their names follow from the experiment and the trial alone, so that a repeated write creates no second object.
 """
 
 from serving.objects import Object
@@ -108,6 +108,7 @@ def profile(snapshot: ExperimentSnapshot, measured: TrialRecord) -> Object | Non
     state = results.state_of(spec.load, spec.constraints, status.windows, snapshot.tuner_settings.load)
     windows = {window.level: window for window in results.curve(state)}
     if status.result is not None:
+        # The curve is computed anew, from stored windows: at its level the reported result counts.
         windows[status.result.level] = status.result
     body = CapacityProfileSpec(
         model_digest=spec.model_digest,

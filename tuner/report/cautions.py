@@ -27,6 +27,7 @@ class _NoteKey(NamedTuple):
 class _TrialNote(NamedTuple):
     trial: str
     detail: str
+    """The note without its prefix if that is in _NOTED, else the whole note."""
 
 
 def cautions(evidence: Evidence, answer: Answer, *, narrow: bool) -> list[Caution]:

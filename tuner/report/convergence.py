@@ -18,7 +18,7 @@ from tuner.settings import SearchSettings
 from tuner.specs import prices
 
 LEAST_SPECS = 3
-"""Least number of running specs for a model of the space."""
+"""Least number of specs that ran, for a model of the space."""
 MOST_MOMENTS = 8
 """Most moments at which the regret is computed: each needs its own model, half a second of a core."""
 LARGEST_SPACE = 20_000
@@ -55,7 +55,7 @@ def search_data(evidence: Evidence) -> SearchData:
 
 
 def _costs(evidence: Evidence) -> Floats:
-    """Return the hourly cost of each spec; zeros if no trial has a price."""
+    """Return the hourly cost of each spec; zeros if no trial has a price, or a cost cannot be computed."""
     for row in evidence.rows:
         if row.index is not None and row.spec.cost_per_hour > 0:
             try:

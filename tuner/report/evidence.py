@@ -91,7 +91,8 @@ def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
     """Return a spec with the pooled measurements of `rows`, which are trials of it, at least one.
 
     Constraint values are pooled over all trials of the spec, including those that broke a constraint at their
-    lowest load, but not those that were stopped because they could not beat the best.
+    lowest load. Those that were stopped because they could not beat the best count only if there are no
+    others.
     """
     last = rows[-1]
     results = [row.status.result for row in rows if row.status.result is not None]
@@ -128,6 +129,7 @@ def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
             if (value := measured_value(result, constraint.metric, constraint.percentile)) is not None
         ]
         if values and len(values) == len(results):
+            # Without the repeatability, which is of the objective.
             pooled.append(
                 Check(constraint=i, measured=intervals.pooled(values), bound=bound(constraint).bound)
             )
@@ -141,7 +143,7 @@ def allowed(evidence: Evidence, spec: Choice) -> bool:
 
 
 def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | None:
-    """Return the factor by which `ours` is better than `theirs`; None if either has no objective."""
+    """Return the factor by which `ours` is better than `theirs`; None unless both objectives are positive."""
     if (
         ours.objective is None
         or theirs.objective is None

@@ -79,9 +79,9 @@ def _rows_of(evidence: Evidence, trial: str) -> list[TrialRecord]:
 
 
 def today(evidence: Evidence) -> Choice | None:
-    """Return today's spec from all its trials with a result; None without any.
+    """Return today's spec from its complete trials, else from its last Baseline trial with a result.
 
-    Its cost may be unknown, and then its objective, too.
+    None if no Baseline trial has a result. Its cost may be unknown, and then its objective, too.
     """
     baselines = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.status.result]
     if not baselines:
@@ -105,7 +105,7 @@ def runnable(evidence: Evidence) -> dict[SpecKey, list[TrialRecord]]:
 
 
 def runner_up(evidence: Evidence, chosen: Choice) -> Choice | None:
-    """Return the next best spec, among the confirmed ones if there are any."""
+    """Return the best candidate but the chosen spec, among the confirmed ones if any; None without one."""
     others = {k: c for k, c in candidates(evidence).items() if not ev.same(c.settings, chosen.settings)}
     confirmed_keys = {row.key for row in evidence.rows if row.spec.purpose == "Confirm"}
     confirmed = {key: choice for key, choice in others.items() if key in confirmed_keys}
@@ -118,7 +118,7 @@ def score(evidence: Evidence, choice: Choice) -> float:
 
 
 def better(evidence: Evidence, chosen: Choice) -> dict[SpecKey, Choice]:
-    """Return the other candidates, whose measured objective is better than that of the chosen spec."""
+    """Return the other candidates whose measured objective is better than that of the chosen spec."""
     chosen_score = score(evidence, chosen)
     return {
         key: choice

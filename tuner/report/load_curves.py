@@ -33,7 +33,7 @@ def courses(evidence: Evidence, answer: Answer) -> list[Course]:
 
 
 def _last(evidence: Evidence, choice: Choice | None) -> TrialRecord | None:
-    """Return the last trial of a spec that has windows."""
+    """Return the last of a spec's trials with windows; None without one."""
     rows = [row for row in evidence.rows if choice and row.name in choice.trials and row.status.windows]
     return rows[-1] if rows else None
 

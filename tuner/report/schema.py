@@ -36,7 +36,13 @@ class Axis(ReportPart):
     name: str
     label: str
     values: list[str]
-    positions: Annotated[list[float], Field(description="Positions of the values, on the natural scale.")]
+    positions: Annotated[
+        list[float],
+        Field(
+            description="Position of each value: the amount (cores, bytes, seconds, a number), its base-2"
+            " logarithm on a logarithmic axis, or the rank without an order."
+        ),
+    ]
     ordered: bool
 
 
@@ -78,7 +84,9 @@ class Question(ReportPart):
         dict[Literal["cpu", "memory", "gpu"], float],
         Field(description="Of a core, a GiB of memory and a GPU, per hour."),
     ]
-    gpu_memory: str = ""
+    gpu_memory: Annotated[
+        str, Field(description="Memory of a whole GPU, a quantity such as 80Gi; empty if not given.")
+    ] = ""
     trials: Annotated[int, Field(description="The budget of trials.")]
     seconds: Annotated[float | None, Field(description="The budget of time; None without one.")] = None
     cost: Annotated[float | None, Field(description="The budget of money; None without one.")] = None
@@ -102,14 +110,16 @@ class TrialRow(ReportPart):
     message: str = ""
     cost_per_hour: float
     batch: int
-    objective: Estimate | None = None
+    objective: Annotated[Estimate | None, Field(description="Of the window `result`.")] = None
     meets: Meets = ""
-    result: Window | None = None
+    result: Annotated[
+        Window | None, Field(description="The window whose values are the trial's; None if none counts.")
+    ] = None
     windows: list[Window] = []
     notes: list[str] = []
-    restarts: int = 0
-    start_seconds: float = 0
-    seconds: float = 0
+    restarts: Annotated[int, Field(description="Restarts of the replica's containers.")] = 0
+    start_seconds: Annotated[float, Field(description="Until the replica was ready.")] = 0
+    seconds: Annotated[float, Field(description="Total duration.")] = 0
 
 
 class Check(ReportPart):
@@ -196,8 +206,12 @@ class Answer(ReportPart):
     ] = None
     alternative: Alternative | None = None
     current: Choice | None = None
-    current_cost_per_hour: float = 0
-    runner_up: Choice | None = None
+    current_cost_per_hour: Annotated[
+        float, Field(description="Of the baseline's spec, also if `current` is None; 0 if unknown.")
+    ] = 0
+    runner_up: Annotated[
+        Choice | None, Field(description="The next best spec, among the confirmed ones if there are any.")
+    ] = None
     against_current: Comparison | None = None
     against_runner_up: Comparison | None = None
     obstacle: Obstacle | None = None
@@ -211,7 +225,7 @@ class Surface(ReportPart):
     y: int
     x_ranks: list[int]
     y_ranks: list[int]
-    mean: Annotated[list[list[float]], Field(description="Rows are y. Natural units.")]
+    mean: Annotated[list[list[float]], Field(description="Rows are y; in the objective's unit.")]
     deviation: Annotated[list[list[float]], Field(description="Of the logarithm.")]
     meets: Annotated[
         list[list[float]], Field(description="Probability of running and of meeting every constraint.")

@@ -1,9 +1,10 @@
 """The sensitivity of the answer: the prices and bounds at which another measured spec wins.
 
-Nothing is predicted. Over one price p, every money objective is a line `base + slope * p` to minimise, so the
-winners are the lower envelope of the lines. Over the bounds of a constraint, the winner changes only at the
-bounds that the loads of trials need. Specs that measured better than the recommended one are left out, as
-they would win at today's price and bound; the caution `MeasuredBetter` names them.
+No spec without measurements is considered. Over one price p, every money objective is a line
+`base + slope * p` to minimise, so the winners are the lower envelope of the lines. Over the bounds of a
+constraint, the winner changes only at the bounds that the loads of trials need. Specs that measured better
+than the recommended one are left out, as they would win at today's price and bound; the caution
+`MeasuredBetter` names them.
 """
 
 import math
@@ -228,7 +229,8 @@ def _price_segment(span: Span, choices: Sequence[Choice], lines: Sequence[Line],
     """Return a span of prices as a segment, with the factor at one of its prices.
 
     That price is today's where the span includes it, else the end of the span farther from today's. Twice the
-    start replaces an infinite end, and half the end replaces a start at 0, where costs may be 0.
+    start replaces an infinite end, and half the end replaces a start at 0, where costs may be 0. At the
+    nearer end the winner only equals that of the neighbouring span.
     """
     assert span.winner is not None
     if span.start <= today < span.end:
@@ -314,7 +316,7 @@ def _load_points(evidence: Evidence, row: TrialRecord) -> list[LoadPoint]:
     if not windows:
         return []
     constraints = evidence.spec.constraints
-    is_latency = evidence.spec.objective.objective_metric_name == "latency"  # it may have no constraint
+    is_latency = evidence.spec.objective.objective_metric_name == "latency"  # maybe unconstrained
     loads = results.load_points(
         results.state_of(row.spec.load, constraints, windows, evidence.settings.load), every=is_latency
     )

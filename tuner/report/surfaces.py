@@ -112,6 +112,7 @@ def _surface(grid: PredictionGrid, x: int, y: int) -> Surface:
     def cut(values: NDArray[np.float64]) -> NDArray[np.float64]:
         where = tuple(slice(None) if axis in {x, y} else rank for axis, rank in enumerate(grid.around))
         plane = values[where]
+        # Its dimensions are in the order of the axes; the rows of a surface are always y.
         return (plane.T if x < y else plane)[np.ix_(rows, columns)]
 
     return Surface(

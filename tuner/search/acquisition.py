@@ -34,6 +34,7 @@ def log_trial_cost(observations: Sequence[Observation], p_boots: Floats) -> Floa
     """Return the logarithm of the expected seconds of a trial of each spec.
 
     A spec that boots takes as long as those that ran; one that does not, as long as those that failed.
+    Zeros before a spec has run: all trials then count as equally long.
     """
     ran = [seen.seconds for seen in observations if seen.boots and seen.seconds > 0]
     failed = [seen.seconds for seen in observations if not seen.boots and seen.seconds > 0]

@@ -51,6 +51,7 @@ def tpe(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     # Each call has a new sampler: with one seed for all calls it would draw the same random numbers again.
+    # The first ten trials are random, which is Optuna's default.
     sampler = optuna.samplers.TPESampler(
         multivariate=True, seed=seed + len(observations), n_startup_trials=10
     )

@@ -48,7 +48,7 @@ class Explore(_Decision):
 
 @dataclass(frozen=True)
 class Confirm(_Decision):
-    """Measure the winner and the runner-up again."""
+    """Measure the winner, the runner-up or both again."""
 
     indices: tuple[int, ...]
     expected_regret: float
@@ -80,7 +80,7 @@ class Impossible(_Decision):
     nearest: int | None
     """The spec that came nearest to the constraints; None if no spec runs."""
     margins: tuple[float, ...]
-    """The margins of `nearest`, one for each constraint."""
+    """The margins of `nearest`, one for each constraint; empty without `nearest`."""
     p_any: float
     """Probability that any unmeasured spec meets every constraint."""
 

@@ -1,4 +1,4 @@
-"""The first trials: the middle of the space, and as many others as run in parallel, far from each other.
+"""The first trials, as many as run in parallel: the middle of the space, and others far from each other.
 
 The middle is most informative about the rest, and boots more often than a corner. Without parallel trials
 the middle is the whole design, and a model chooses the second spec: searches of the public tables then came

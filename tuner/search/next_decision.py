@@ -1,8 +1,8 @@
 """The search as one function from observations to the next decision. It keeps no state between calls.
 
-The first trials are a design (`design`). From the first trial that ran on, a Gaussian process scores the
-whole space (`acquisition`). Once the expected regret is small (`regret`) or the budget is almost used up, the
-winner and the runner-up are measured again, and the first of all by the rules of `ranking` is recommended.
+The first trials are a design (`design`). Once a trial has run, a Gaussian process scores the whole space
+(`acquisition`). Once the expected regret is small (`regret`) or the budget is almost used up, the winner and
+the runner-up are measured again. Then the best measured spec by the rules of `ranking` is recommended.
 """
 
 from collections.abc import Sequence
@@ -134,7 +134,10 @@ class SearchStep:
         return any(seen.boots for seen in self.observations)
 
     def _begin(self, remaining: int, slots: int) -> Decision:
-        """Return the first specs: by earlier experiments, or the design, then at random until one boots."""
+        """Return the decision before any spec has run.
+
+        The algorithm `bayesian` takes specs by earlier experiments, or else the design, then random ones.
+        """
         if remaining <= 0 or not len(self._unmeasured):
             if self.pending:
                 return Wait(expected_regret=1.0)
@@ -212,7 +215,7 @@ class SearchStep:
 
     @property
     def _ignores_earlier(self) -> bool:
-        """Whether the next spec is chosen without earlier experiments: true for every second trial.
+        """Whether the next spec is chosen without earlier experiments: after every second trial that ran.
 
         A search that always follows earlier experiments never tries the parts of the space that they ranked
         low, and so never finds out that they mislead. Alternating costs at most twice the trials of a search

@@ -33,7 +33,7 @@ class TransferPrior:
     objective: Floats
     """Log objective, up to a constant."""
     margins: tuple[Floats, ...]
-    """Log margin of each constraint, with this problem's bounds."""
+    """Margin of each constraint, with this problem's bounds."""
     boots: Floats
     """From -1 (never) to 1 (always)."""
     scale: float

@@ -85,9 +85,9 @@ class Surrogate:
         known_variance = 0.0 if noise is None else (noise / self._scale) ** 2
         alpha = known_variance + _JITTER
         kernel, median, spread = _kernel(points.shape[1], prior)
-        mode = _posterior_mode(median, spread, steps)
+        optimizer = _posterior_mode(median, spread, steps)
         self._model = GaussianProcessRegressor(
-            kernel=kernel, alpha=alpha, optimizer=mode, noise=None, normalize_y=False
+            kernel=kernel, alpha=alpha, optimizer=optimizer, noise=None, normalize_y=False
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a mode at a bound is fine

@@ -60,7 +60,7 @@ def _earlier_model(problem: Problem, earlier: Earlier) -> EarlierModel:
     theirs = earlier.problem
     if np.ptp(theirs.log_cost) == 0:
         # Without prices all costs are equal: with other costs, this problem's specs would seem unlike theirs.
-        # Its expected objective includes its own prices, and is left out with them.
+        # If this problem is priced, its expected objective includes its costs, and is left out with them.
         is_priced = np.ptp(problem.log_cost) > 0
         same_cost = np.full(problem.size, theirs.log_cost[0])
         problem = replace(problem, log_cost=same_cost, expected=None if is_priced else problem.expected)

@@ -35,7 +35,7 @@ class Amounts:
     gpu_cores: Number = 0.0
     """Percent of one GPU."""
     gpus: Number = 0.0
-    """Whole GPUs in addition to that share."""
+    """Whole GPUs; 0 for a replica with a share of one."""
 
 
 class GrantedShare(NamedTuple):
@@ -48,7 +48,7 @@ class GrantedShare(NamedTuple):
 
 
 def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Amounts:
-    """Return the CPU and memory of a Pod's containers, and the predictor's share of a GPU.
+    """Return the CPU and memory of a Pod's containers, and the predictor's share of a GPU, else whole GPUs.
 
     Raises:
         Permanent: GpuShareInvalid, the share does not exist.

@@ -231,7 +231,7 @@ def tuned(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:
 def _put_resources(predictor: Object, settings: Mapping[str, str]) -> None:
     resources = dict(predictor.get("resources", {}))
     for name, value in settings.items():
-        device, _, part = name.partition(".")
+        device, _, part = name.partition(".")  # `gpu.memory` is the field `memory` of `gpu`
         resources[device] = {**resources.get(device, {}), part: value} if part else value
     predictor["resources"] = resources
 

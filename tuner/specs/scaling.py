@@ -20,9 +20,9 @@ MOST_AT_ONCE = 1024
 """Greatest batch size; whole numbers up to it in arguments and environment count as numbers of workers."""
 
 _GAINS = {"throughput", "tokensPerSecond", "throughputPerCost", "tokensPerCost", "costAtRate"}
-"""Objectives that grow with throughput."""
+"""Objectives that improve as throughput grows."""
 _PAID = {"cost", "throughputPerCost", "tokensPerCost", "costAtRate"}
-"""Objectives that fall with cost."""
+"""Objectives that worsen as cost grows."""
 
 
 def log_throughput(log_capacity: Floats, log_at_once: Floats) -> Floats:

@@ -243,7 +243,7 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
 
 
 def _limits(path: str, category: Category, parameter: Parameter) -> ValueRange | None:
-    """Return the allowed values of a parameter, after a check of its name."""
+    """Return the allowed values of a parameter, after a check of its name; None if they have no limits."""
     name, field = parameter.name, f"{path}.name"
     tables = {"resource": RESOURCES, "batching": BATCHING}
     if category in tables:

@@ -83,7 +83,8 @@ def _is_done(init_container: Mapping[str, Any]) -> bool:
 def _end(container: Mapping[str, Any]) -> _End | None:
     """Return why a container has ended, even if it was restarted since; None if it has not.
 
-    A restart is an end, as it interrupts the measurement.
+    A running container whose last run succeeded has not ended either while its node counts no restart. A
+    counted restart is an end, as it interrupts the measurement.
     """
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")

@@ -87,7 +87,7 @@ class TrialReplicas:
         )
         try:
             async with asyncio.timeout(self._settings.removal_seconds):
-                while await self._owned(trial) is not None:  # noqa: ASYNC110 no watch reports the removal
+                while await self._owned(trial) is not None:  # noqa: ASYNC110 the cache may be behind
                     await asyncio.sleep(self._settings.removal_poll_seconds)
         except TimeoutError as error:
             raise errors.Temporary("NotRemoved", f"Deployment {meta['name']} is not removed") from error

@@ -204,14 +204,15 @@ class TrialRun:
             machine=await self._instruments.machine(pod),
             start_seconds=round(clock.monotonic() - self._began, 3),
         )
+        # The predictor's container is rendered first, and in it the port of its server.
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
         url = f"http://{addresses.authority(replica.address, port)}"
         return await self._drive(url, await self._plan(url, replica), replica, pod)
 
     async def _plan(self, url: str, replica: TrialReplicaState) -> LoadPlan:
         """Return the requests; a replica that does not describe its model is asked again, unless it ends."""
-        tries = self._settings.trials.load_tries
-        for failures in range(tries + 1):
+        retries = self._settings.trials.load_tries
+        for failures in range(retries + 1):
             try:
                 return await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
             except errors.Temporary as error:
@@ -219,7 +220,7 @@ class TrialRun:
                     raise
                 await self._await_end(replica)
                 self._notes.append(f"{LOAD_RETRIED}: {error}")
-                if failures == tries:
+                if failures == retries:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
         raise AssertionError("the last try returns or raises")
 
@@ -261,8 +262,8 @@ class TrialRun:
 
     async def _drive(self, url: str, plan: LoadPlan, replica: TrialReplicaState, pod: Object) -> Finished:
         """Measure until the search for the highest load ends; a generator that dies is restarted."""
-        tries = self._settings.trials.load_tries
-        for failures in range(tries + 1):
+        retries = self._settings.trials.load_tries
+        for failures in range(retries + 1):
             try:
                 async with self._instruments.generator(url, plan, self._cores.generator) as generator:
                     return await self._measure_levels(generator, replica, pod, restarted=failures > 0)
@@ -271,7 +272,7 @@ class TrialRun:
                     raise
                 self._raise_if_ended(self._replicas.state(self._trial, replica.pod_uid))
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
-                if failures == tries:
+                if failures == retries:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
                 self._notes.append(f"{LOAD_RESTARTED}: {error}")
         raise AssertionError("the last try returns or raises")

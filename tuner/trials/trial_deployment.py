@@ -71,7 +71,7 @@ def notes_before(spec: TrialSpec, cores: Cores) -> list[str]:
 
 
 def notes_after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
-    """Return the notes after the measurement: limits that the usage exceeded."""
+    """Return the notes after the measurement: on limits that the usage exceeded, and on unknown GPU usage."""
     notes = gpu_notes.after(spec.template, windows)
     memory = max((window.usage.memory_bytes for window in windows), default=0)
     cpu_limit, memory_limit = limit_of(spec.template), _memory_limit(spec.template)

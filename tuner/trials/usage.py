@@ -87,8 +87,9 @@ async def machine(kube: Kube, node: str) -> str:
 
     Raises:
         ValueError: the node's answer is not in Prometheus's text format.
-        errors.Temporary: `NoUsage`, the node does not exist.
+        errors.Temporary: `NoUsage`, the API answered with an error other than Forbidden.
         errors.Forbidden: this account may not `get` nodes.
+        errors.NotFound: the node does not exist, and this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
     """
     try:

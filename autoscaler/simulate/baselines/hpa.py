@@ -49,7 +49,7 @@ class Behaviour:
 def of_utilisation(ratio: float, current: int, ready: int, starting: int) -> int:
     """Return the recommended count for a utilisation.
 
-    On the way up, starting replicas count as idle. The count does not change if that turns the direction.
+    On the way up, starting replicas count as idle; the count does not change if the ratio is then below 1.
 
     Args:
         ratio: of the mean utilisation of the ready replicas to its target.
@@ -66,6 +66,7 @@ def of_utilisation(ratio: float, current: int, ready: int, starting: int) -> int
     if abs(1 - counted_ratio) <= TOLERANCE:
         return current
     count = math.ceil(counted_ratio * counted - 1e-9)
+    # The counted replicas may be more or fewer than `current`: the count never moves against the ratio.
     is_turned = (counted_ratio < 1 and count > current) or (counted_ratio > 1 and count < current)
     return current if is_turned else count
 

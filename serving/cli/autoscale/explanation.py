@@ -24,7 +24,7 @@ _MODES: Mapping[str, str] = {
 
 
 def explanation(scaler: Object, now: datetime) -> str:
-    """Return sentences, then tables with the facts behind them."""
+    """Return sentences, then titled sections with the facts behind them."""
     state = scaler.get("status") or {}
     parts = ["\n".join(_replicas(scaler, now))]
     sections = {
@@ -40,7 +40,7 @@ def explanation(scaler: Object, now: datetime) -> str:
 
 
 def _replicas(scaler: Object, now: datetime) -> Iterator[str]:
-    """Yield sentences: the count, its reason, the mode, and the conditions that are False."""
+    """Yield sentences: the count, its reason, the binding rule, the mode, the conditions that are False."""
     spec, state = scaler.get("spec") or {}, scaler.get("status") or {}
     bounds = f"between {spec.get('minReplicas', 1)} and {spec.get('maxReplicas', 1)}"
     name, target = summary.name(scaler), summary.target(scaler)
@@ -82,7 +82,7 @@ def _ready(state: Object) -> Iterator[str]:
 
 
 def _age(state: Object, now: datetime) -> str:
-    """Return the age of the decision: the autoscaler writes a decision only if it has news."""
+    """Return the age of the decision for a title: the autoscaler writes a decision only if it has news."""
     time = (state.get("decision") or {}).get("time")
     return f" when that was decided, {ages.since(time, now)} ago" if time else ""
 

@@ -39,7 +39,7 @@ MEMBER_SECONDS = 30
 """Rows, one for each second, in one gzip member of a .gz file. A member is written at once, so that a killed
 process leaves a valid file."""
 SILENT_SECONDS = 5
-"""Consecutive seconds without any page after which a warning is printed."""
+"""Consecutive readings without any page, a second or more apart, after which a warning is printed."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +250,7 @@ async def _add_rows(
             silent += 1
             if silent == SILENT_SECONDS:
                 print("no page of metrics answers any more; still trying", file=sys.stderr)
+            # Without a new row the next reading is due at once.
             await asyncio.sleep(min(1.0, TIMEOUT_SECONDS))
             continue
         silent = 0

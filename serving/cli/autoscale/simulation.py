@@ -107,7 +107,7 @@ def run(
 
 
 def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
-    """Return the policies to run: ours, ours at a lower and a higher risk, then the others.
+    """Return the policies to run: ours, by default and with `all` also at other risks, then the others.
 
     Raises:
         errors.UserError: there is no such policy; the message lists all policies.

@@ -51,8 +51,8 @@ def read(source: LoadSource) -> Trace:
     """Return the recorded load.
 
     Raises:
-        errors.UserError: there is no source, or it cannot be parsed; the message has file, column and row.
-        errors.Unavailable: the Prometheus does not answer.
+        errors.UserError: no source is given, the file cannot be read or parsed (the message has column and
+            row), or the Prometheus does not answer.
     """
     if (source.trace is None) == (not source.prometheus):
         raise errors.UserError("say where the load is: --trace FILE, or --prometheus URL with --query PROMQL")
@@ -120,7 +120,7 @@ def _range(source: LoadSource) -> BinTrace:
 
 
 def _moment(words: str, option: str, now: float) -> float:
-    """Return Unix seconds of an RFC 3339 time, of Unix seconds, or of a duration before now."""
+    """Return the Unix seconds of an RFC 3339 time, nine or more digits of Unix seconds, or a duration ago."""
     if re.fullmatch(r"\d{9,}(\.\d+)?", words):
         return float(words)
     if re.match(r"\d{4}-", words):

@@ -37,7 +37,7 @@ def name(scaler: Object) -> str:
 
 
 def row(scaler: Object) -> list[object]:
-    """Return the cells of one Autoscaler; unknown values are empty."""
+    """Return the cells of one Autoscaler; an unknown value is None."""
     spec, state = scaler.get("spec") or {}, scaler.get("status") or {}
     decision = state.get("decision") or {}
     forecast = decision.get("forecast") or {}
@@ -58,7 +58,7 @@ def row(scaler: Object) -> list[object]:
 
 
 def target(scaler: Object) -> str:
-    """Return `deployment/NAME`."""
+    """Return the kind and the name of the scale target, such as `deployment/NAME`."""
     reference = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
     return f"{str(reference.get('kind', 'Deployment')).lower()}/{reference.get('name', '')}"
 

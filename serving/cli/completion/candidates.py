@@ -53,7 +53,7 @@ def arms(typed: Typed) -> list[str]:
 
 
 def arms_to_weigh(typed: Typed) -> list[str]:
-    """Return `ARM=` for each arm that has no weight yet."""
+    """Return `ARM=` for each arm to which the arguments give no weight yet."""
     weighed = {argument.partition("=")[0] for argument in typed.arguments[1:]}
     return [f"{arm}=" for arm in arms(typed) if arm not in weighed]
 

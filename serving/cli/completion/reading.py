@@ -1,6 +1,6 @@
 """Reads from the API with the standard library: the client of other commands takes 0.4 s of CPU to import.
 
-A kubeconfig whose user needs more than a token or certificate files is left to that client.
+That client is used where the kubeconfig has more than an address, a CA, and a token or certificate files.
 """
 
 import base64
@@ -80,7 +80,7 @@ def _read_with_client(kubeconfig: Path, path: str, query: dict[str, str], accept
 
 
 def _server(kubeconfig: Path) -> _Server | None:
-    """Return the server of the current context; None where the standard library cannot log in."""
+    """Return the server of the current context; None where the client of other commands must connect."""
     document = yaml.safe_load(kubeconfig.read_text())
     context = _named(document, "contexts", document["current-context"])["context"]
     cluster = _named(document, "clusters", context["cluster"])["cluster"]

@@ -35,7 +35,7 @@ class Resolved:
 
     configuration: Configuration
     values: Values
-    """Values that are set, nested by section."""
+    """Values that are set, as given, nested by section."""
     sources: Mapping[str, str]
     """File, variable or option of each value that is set, by path such as `gateway.port`."""
 
@@ -185,7 +185,7 @@ def _messages(error: ValidationError, sources: Mapping[str, str]) -> Iterator[st
 
 
 def _with_source(path: str, message: str, sources: Mapping[str, str]) -> str:
-    """Return the message after its path and the source of the value, or of a value below the path."""
+    """Return `SOURCE: PATH: MESSAGE`, with the source of the value at the path, or of one below it."""
     source = next((text for key, text in sources.items() if key == path or key.startswith(f"{path}.")), "")
     return f"{source}: {path}: {message}" if source else f"{path}: {message}"
 

@@ -21,7 +21,7 @@ class SettingDescription:
     type: str
     """`integer`, `number`, `boolean` or `string`."""
     unit: str
-    """Empty for text."""
+    """Unit of the value and its bounds; empty for text and booleans, which have no bounds."""
     least: float | None
     most: float | None
     default: Any

@@ -39,7 +39,7 @@ class BrokenRule(NamedTuple):
     """A rule that the configuration breaks."""
 
     path: str
-    """Of the setting, such as `gateway.port`."""
+    """Of the setting, such as `gateway.port`, or a sum of settings."""
     message: str
     """The rule, and the value that breaks it."""
 

@@ -22,7 +22,9 @@ POLL_SECONDS = 0.1
 
 
 def sample(file: str) -> list[Object]:
-    """Return the objects of a file of `manifests/samples`, in the demo's namespace."""
+    """Return the objects of a file of `manifests/samples`, which the package contains, in the demo's
+    namespace.
+    """
     text = (resources.files("serving.cli") / "samples" / file).read_text()
     return [
         {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}}

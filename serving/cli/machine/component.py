@@ -1,4 +1,5 @@
-"""Runs one component of `slipway up` in this process, which the zygote of components has forked.
+"""Runs one component in this process: on one machine a fork of the zygote of components, in a Pod (with
+`--health-port`) the first process of the container.
 
 Exit codes: 0 after SIGTERM; 1 for controllers that have lost leadership; `restart_policy.GIVES_UP` for a
 configuration that cannot run (the last line of the output has the reason); `ALREADY_RUNS`.
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str], kept_descriptors: Sequence[int] = ()) -> int:
             run = _load(component, configuration, kept, readiness, stopping)
             supervised = liveness.answering(data_dir.liveness(options.name), kept.to_pass)
             answering = _answering(supervised, readiness, configuration.pages.host, options.health_port)
+            # The components whose sockets this process keeps while they do not run.
             owners = [
                 name for name, other in DECLARATIONS.items() if is_in_pod and other.kept_by == options.name
             ]
@@ -164,6 +166,7 @@ def _load(
             data_dir, settings, readiness, stopping, **by_name
         )
     by_position: list[object] = [readiness] if component.takes_readiness else []
+    # The controllers that `serving.controllers` may not import: it gets them as arguments.
     by_position += [
         partial(importlib.import_module(controller.module).prepared, **controller.options(configuration))
         for controller in component.joined

@@ -18,9 +18,10 @@ class JoinedController:
     """
 
     module: str
-    """Has `prepared(data_dir, settings, watches, **options)`."""
+    """Has the async context manager `prepared`, which yields the controller. Its first three arguments are
+    passed by position: data directory, settings of controllers, watches."""
     options: Callable[[Configuration], Mapping[str, object]]
-    """Returns the keyword arguments `options` of `prepared`."""
+    """Returns the keyword arguments of `prepared`."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Component:
     module: str
     """Has `async def run(data_dir, settings, ...)`, which runs until cancelled."""
     takes_kept_sockets: bool = False
-    """`run` takes the keyword argument `kept`, a `KeptSockets`: at first the sockets of the last process."""
+    """`run` takes the keyword argument `kept`, a `KeptSockets`, which begins with the sockets that the
+    component's previous process used."""
     takes_readiness: bool = False
     """`run` takes a `Readiness` as its third argument."""
     joined: tuple[JoinedController, ...] = ()

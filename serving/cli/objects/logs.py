@@ -72,7 +72,7 @@ def logs(
     ] = MOST_FOLLOWED,
 ) -> None:
     """Print what replicas and Jobs have written."""
-    query = {
+    query = {  # the client sends no empty parameter
         "follow": str(follow).lower(),
         "previous": str(previous).lower(),
         "timestamps": str(timestamps).lower(),
@@ -158,7 +158,8 @@ async def _print_all(
 async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) -> str:
     """Print the log of a Pod.
 
-    If there is no log because containers of the Pod cannot run, return the reason; else an empty text.
+    If there is no log because containers of the Pod are blocked or have failed, return the reason; else an
+    empty text.
     """
     meta = pod["metadata"]
     container = query["container"] or _first_container(pod)
@@ -182,6 +183,7 @@ async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) 
         return problems
     if partial:
         _write(prefix, partial)
+    # A part of a log may be empty although the Pod has a log.
     asks_for_part = query["previous"] == "true" or query["tailLines"] or query["sinceSeconds"]
     return "" if is_printed or asks_for_part else await _problems(kube, meta)
 
@@ -197,7 +199,7 @@ def _may_be_unstarted(pod: Object, query: Mapping[str, str]) -> bool:
 
 
 async def _problems(kube: "Kube", meta: Object) -> str:
-    """Return why containers of the Pod do not run now; empty if they run, or the Pod is gone.
+    """Return why containers of the Pod are blocked or have failed; empty if none is, or the Pod is gone.
 
     `meta` is the metadata of the Pod.
     """

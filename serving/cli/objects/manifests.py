@@ -56,8 +56,8 @@ def bodies(names: list[str]) -> list[tuple[str, Any]]:
     `names` are those of `read`.
 
     Raises:
-        errors.UserError: a file does not exist, is not YAML or has a value that JSON cannot have, or all
-            files are empty.
+        errors.UserError: a file does not exist, is not YAML, or has a value that JSON cannot have or too
+            many aliases; or no file has an object.
     """
     sources_and_bodies = [
         source_and_body
@@ -162,7 +162,7 @@ def _document(source: str, body: Any, target: Target) -> Document:
         raise errors.UserError(f"{source}: {word}: metadata.name is missing")
     namespace = meta.get("namespace") or target.namespace
     try:
-        kind.path(str(namespace), meta["name"])
+        kind.path(str(namespace), meta["name"])  # raises for a name that no path can have
     except errors.Invalid as error:
         raise errors.UserError(f"{source}: {error}") from error
     if target.explicit and namespace != target.namespace:

@@ -66,7 +66,7 @@ def document(value: Any) -> str:
 
 
 def status(value: Object) -> str:
-    """Return a status as YAML, without its conditions and its empty fields."""
+    """Return a status as YAML, without its conditions and empty fields; items of lists keep empty fields."""
     return document(_without_empty({key: item for key, item in value.items() if key != "conditions"}))
 
 

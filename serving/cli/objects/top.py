@@ -84,7 +84,10 @@ def top(
 async def _read(
     kube: "Kube", namespace: str | None, labels: str, selected: Sequence[NamedKind]
 ) -> tuple[list[Object], list[Object]]:
-    """Return the selected Pods of a namespace (None: of all), and the usage of all its Pods."""
+    """Return the selected Pods, and the usage of selected and other Pods.
+
+    Both are of the Pods with the labels in a namespace (None: in all).
+    """
     path = METRICS + (f"/namespaces/{namespace}" if namespace else "") + "/pods"
     try:
         usage = await kube.request("GET", path, query={"labelSelector": labels})
@@ -176,11 +179,11 @@ def _cells(pod: Object, container_usage: list[Mapping[str, str]], resource: str)
     return [_shown(amount, resource) for amount in (used, request, limit)] + [share]
 
 
-def _total(pod: Object, kind: str, resource: str) -> Decimal | None:
-    """Return the sum over the containers; None where a container has no such bound."""
+def _total(pod: Object, bound: str, resource: str) -> Decimal | None:
+    """Return the sum of the `requests` or `limits` of the containers; None if a container has none."""
     total = Decimal(0)
     for container in pod["spec"]["containers"]:
-        amount = ((container.get("resources") or {}).get(kind) or {}).get(resource)
+        amount = ((container.get("resources") or {}).get(bound) or {}).get(resource)
         if amount is None:
             return None
         total += quantity.parse(amount)

@@ -42,7 +42,7 @@ class Selection(NamedTuple):
 
 
 async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: bool) -> None:
-    """Print changes until interrupted, also those during a restart of the API.
+    """Print the objects, then each change until interrupted, also the changes during a restart of the API.
 
     Args:
         kube: the API.
@@ -76,7 +76,7 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
                     view.print_deleted(event.object)
                 elif event.type != "BOOKMARK":
                     view.print_object(event.object)
-        except errors.Gone:
+        except errors.Gone:  # changes are lost: the present objects show their result
             version = await view.print_list()
         except errors.Unavailable:
             await asyncio.sleep(RETRY_SECONDS)

@@ -83,7 +83,7 @@ def _document(objects: list[Any], output: Output, *, single: bool) -> str:
             return templates.text(output.template, document)
         except ValueError as error:
             raise errors.UserError(f"-o jsonpath does not fit: {error}") from error
-    for item in objects:
+    for item in objects:  # `document` has the same items
         item["metadata"].pop("managedFields", None)
     if output.name == "json":
         return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()

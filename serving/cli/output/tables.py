@@ -40,7 +40,7 @@ def _is_shown(char: str) -> bool:
 
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column in characters; at least one row."""
+    """Return the width of each column in characters; there must be at least one row."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 

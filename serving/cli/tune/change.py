@@ -230,7 +230,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield path and text of each scalar, such as `spec.containers[predictor].image`.
 
     An item of a list of mappings has the value of its identifying field in its path, and that field is left
-    out; an item without one has its index. A list of scalars is one text.
+    out. If no field identifies all items of a list, each has its index. A list of scalars is one text.
     """
     if isinstance(value, Mapping):
         for key, child in value.items():

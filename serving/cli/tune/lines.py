@@ -57,6 +57,7 @@ def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[StatusLine]
 
 
 def _of_trial(trial: Object) -> StatusLine:
+    """Return the line of a trial; the result of an ended trial has the form of a window."""
     name, status = trial["metadata"]["name"], trial.get("status") or {}
     if not summary.is_over(trial):
         purpose = _PURPOSES[trial["spec"].get("purpose", "Explore")]

@@ -50,7 +50,7 @@ def progress(experiment: Object, trials: Sequence[Object], now: datetime) -> Tab
     time = ages.human(seconds) if seconds is not None else None
     if time and (longest := spec.get("maxDuration")):
         time += f" of {longest}"
-    regret = status.get("expectedRegret", 1)
+    regret = status.get("expectedRegret", 1)  # 1: no spec has run, so that nothing is known
     row = [
         experiment["metadata"]["name"],
         phase(experiment),

@@ -28,8 +28,8 @@ class CaptureJobs:
         Raises:
             errors.ApiError, errors.Unavailable: the nodes have not been read yet.
         """
-        versions = await self._cluster.read() if self._setting == AUTO else None
-        return capture.is_by_pod(self._setting, versions)
+        cluster_versions = await self._cluster.read() if self._setting == AUTO else None
+        return capture.is_by_pod(self._setting, cluster_versions)
 
     async def next_step(self, version: Object, job: TrainingJob, model: Object) -> CaptureStep:
         """Return the next step for the `version` of a training job that has succeeded."""

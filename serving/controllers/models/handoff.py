@@ -76,7 +76,7 @@ class HandoffController:
             raise errors.Temporary("HandOffRefused", str(error)) from error
 
     async def _release(self, key: JobKey, job: Object, handed_off: str = "") -> None:
-        """Remove the finalizer; in the same request, annotate the job with its version, if `handed_off`."""
+        """Remove the finalizer; in the same request, annotate the job with the name `handed_off`, if any."""
         finalizers = job["metadata"].get("finalizers") or []
         meta: Object = {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
         if handed_off:
@@ -86,8 +86,9 @@ class HandoffController:
     async def _create(self, key: JobKey, job: Object, version: Object) -> None:
         """Create the ModelVersion.
 
-        If the API refuses the version, the job keeps the finalizer, unless the job is being deleted: an edit
-        of the job's annotations may still correct the version.
+        If the version is invalid, the job keeps the finalizer, unless the job is being deleted: an edit of
+        the job's annotations may still correct the version. Other refusals are raised and tried again, unless
+        the namespace is being deleted.
         """
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)

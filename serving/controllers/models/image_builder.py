@@ -95,16 +95,18 @@ class ImageBuilder:
         Raises:
             errors.Permanent, errors.Temporary: with a reason for the status.
         """
-        policy = ModelSpec.model_validate(model.get("spec") or {})
+        model_spec = ModelSpec.model_validate(model.get("spec") or {})
         source = version["spec"]["source"]
         if "image" in source:
-            return await self._import(version, policy, source["image"], trusted, report)
+            return await self._import(version, model_spec, source["image"], trusted, report)
         if captured:
-            return await self._import_captured(version, job, policy, captured, trusted=trusted, report=report)
-        built = await self._build(version, job, policy, report)
+            return await self._import_captured(
+                version, job, model_spec, captured, trusted=trusted, report=report
+            )
+        built = await self._build(version, job, model_spec, report)
         image = built.image
-        if policy.registry is not None:
-            image = await self._push(version, policy, built.digest, report)
+        if model_spec.registry is not None:
+            image = await self._push(version, model_spec, built.digest, report)
         return planner.describe(
             image=image,
             digest=built.digest,
@@ -115,16 +117,16 @@ class ImageBuilder:
             origin=planner.lineage(version, job and job.object),
             source_revision=built.source_revision,
             examined=await self._examined(
-                version, policy, image, [file.path for file in built.files], trusted
+                version, model_spec, image, [file.path for file in built.files], trusted
             ),
         )
 
-    async def _push(self, version: Object, policy: ModelSpec, digest: str, report: ReportProgress) -> str:
+    async def _push(self, version: Object, model_spec: ModelSpec, digest: str, report: ReportProgress) -> str:
         """Push a stored image with its signature and tags; return its name by digest."""
-        assert policy.registry is not None
-        report(f"pushing to {policy.registry.repository}")
+        assert model_spec.registry is not None
+        report(f"pushing to {model_spec.registry.repository}")
         namespace = version["metadata"]["namespace"]
-        push = partial(self._images.push, namespace, policy, digest, planner.tag(version), report)
+        push = partial(self._images.push, namespace, model_spec, digest, planner.tag(version), report)
         image = await self._transfer(version, push)
         await asyncio.to_thread(self.store.set_origin, digest, image)
         return image
@@ -140,11 +142,11 @@ class ImageBuilder:
         Raises:
             errors.Permanent, errors.Temporary: as `build` and `restore`.
         """
-        policy, status = ModelSpec.model_validate((model or {}).get("spec") or {}), version["status"]
+        model_spec, status = ModelSpec.model_validate((model or {}).get("spec") or {}), version["status"]
         image = status["image"]
         if "contents" in status:
             namespace = version["metadata"]["namespace"]
-            return {"signedBy": sorted(await self._images.signers(namespace, policy, image, trusted))}
+            return {"signedBy": sorted(await self._images.signers(namespace, model_spec, image, trusted))}
         try:
             await self._pin(version, status["digest"])
         except errors.Temporary as error:
@@ -152,12 +154,12 @@ class ImageBuilder:
                 raise
             await self.restore(version, model)
         paths = [file["path"] for file in status.get("files") or []]
-        return await self._examined(version, policy, image, paths, trusted)
+        return await self._examined(version, model_spec, image, paths, trusted)
 
     async def _examined(
         self,
         version: Object,
-        policy: ModelSpec,
+        model_spec: ModelSpec,
         image: str,
         paths: Iterable[str],
         trusted: Mapping[str, PublicKey],
@@ -165,7 +167,7 @@ class ImageBuilder:
         """Find the files with code and the signers of a stored image; `paths` are those of its files."""
         tree = self.store.tree(image.rpartition("@")[2]) / layers.ROOT
         code = await asyncio.to_thread(model_tree.with_code, tree, paths)
-        signers = await self._images.signers(version["metadata"]["namespace"], policy, image, trusted)
+        signers = await self._images.signers(version["metadata"]["namespace"], model_spec, image, trusted)
         return planner.examined({path: detected.name for path, detected in code.items()}, signers)
 
     async def restore(self, version: Object, model: Object | None) -> None:
@@ -176,10 +178,10 @@ class ImageBuilder:
         """
         if version["status"]["image"].startswith(f"{names.LOCAL_REGISTRY}/"):
             raise errors.Permanent("ImageLost", "it was never pushed: create another version from its files")
-        policy = ModelSpec.model_validate((model or {}).get("spec") or {})
+        model_spec = ModelSpec.model_validate((model or {}).get("spec") or {})
         namespace, image = version["metadata"]["namespace"], version["status"]["image"]
         built_here = "image" not in version["spec"]["source"]
-        pull = partial(self._images.pull, namespace, policy, image, built_here=built_here)
+        pull = partial(self._images.pull, namespace, model_spec, image, built_here=built_here)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
 
@@ -229,12 +231,12 @@ class ImageBuilder:
         )
 
     async def _build(
-        self, version: Object, job: TrainingJob | None, policy: ModelSpec, report: ReportProgress
+        self, version: Object, job: TrainingJob | None, model_spec: ModelSpec, report: ReportProgress
     ) -> Built:
         source = await self._source(version, job, report)
         report("the image is being built")
         async with self._builds:
-            built = await asyncio.to_thread(self._build_from, source, version, job, policy)
+            built = await asyncio.to_thread(self._build_from, source, version, job, model_spec)
             await self._pin(version, built.digest)
         await asyncio.to_thread(self._discard_download, version)
         return built
@@ -278,7 +280,7 @@ class ImageBuilder:
         return locate(job.object, await job_pods.with_output(self._kube, job), self._data)
 
     def _build_from(
-        self, source: _Source, version: Object, job: TrainingJob | None, policy: ModelSpec
+        self, source: _Source, version: Object, job: TrainingJob | None, model_spec: ModelSpec
     ) -> Built:
         return build_image(
             source.path,
@@ -289,33 +291,33 @@ class ImageBuilder:
             within=source.within,
             reader=source.reader,
             apart=source.apart,
-            compression=policy.compression,
+            compression=model_spec.compression,
         )
 
     async def _import(
         self,
         version: Object,
-        policy: ModelSpec,
+        model_spec: ModelSpec,
         image: str,
         trusted: Mapping[str, PublicKey],
         report: ReportProgress,
     ) -> Object:
         """Pull the image that the spec names by a tag or a digest."""
         report(f"pulling {image}")
-        pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image)
+        pull = partial(self._images.pull, version["metadata"]["namespace"], model_spec, image)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
         name, at, _ = image.partition("@")
         by_digest = f"{_without_tag(name)}@{digest}"
         # The lineage keeps the tag that the user named, with the digest that the tag had at this time.
         origin = planner.lineage(version, None) | {"image": image if at else f"{name}@{digest}"}
-        return await self._describe_pulled(version, policy, by_digest, origin, trusted)
+        return await self._describe_pulled(version, model_spec, by_digest, origin, trusted)
 
     async def _import_captured(
         self,
         version: Object,
         job: TrainingJob | None,
-        policy: ModelSpec,
+        model_spec: ModelSpec,
         image: str,
         *,
         trusted: Mapping[str, PublicKey],
@@ -323,17 +325,19 @@ class ImageBuilder:
     ) -> Object:
         """Pull and verify an image that a capture has pushed; only then sign it, and name it by a tag."""
         report(f"verifying {image}")
-        pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image, built_here=True)
+        pull = partial(
+            self._images.pull, version["metadata"]["namespace"], model_spec, image, built_here=True
+        )
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
-        pushed = await self._push(version, policy, digest, report)
+        pushed = await self._push(version, model_spec, digest, report)
         origin = planner.lineage(version, job and job.object)
-        return await self._describe_pulled(version, policy, pushed, origin, trusted)
+        return await self._describe_pulled(version, model_spec, pushed, origin, trusted)
 
     async def _describe_pulled(
         self,
         version: Object,
-        policy: ModelSpec,
+        model_spec: ModelSpec,
         image: str,
         origin: Mapping[str, str],
         trusted: Mapping[str, PublicKey],
@@ -341,7 +345,7 @@ class ImageBuilder:
         """Verify a pulled image (`NAME@DIGEST`) in the store, and return the status that describes it."""
         digest = image.rpartition("@")[2]
         files = await asyncio.to_thread(self.store.verify, digest)
-        examined = await self._examined(version, policy, image, [file.path for file in files], trusted)
+        examined = await self._examined(version, model_spec, image, [file.path for file in files], trusted)
         output = await asyncio.to_thread(self._output_manifest, digest, files)
         return planner.describe(
             image=image,

@@ -1,4 +1,4 @@
-"""Pushes and pulls images by a Model's policy: its credentials, signing key and trusted keys."""
+"""Pushes and pulls images by a Model's spec: its credentials, signing key and trusted keys."""
 
 import asyncio
 import base64
@@ -38,9 +38,9 @@ class ImageTransfer:
         self._settings = settings
 
     async def push(
-        self, namespace: str, policy: ModelSpec, digest: str, tag: str, report: ReportProgress
+        self, namespace: str, model_spec: ModelSpec, digest: str, tag: str, report: ReportProgress
     ) -> str:
-        """Push an image from the store, signed if the policy has a key; returns `REPOSITORY@DIGEST`.
+        """Push an image from the store, signed if the Model has a signing key; returns `REPOSITORY@DIGEST`.
 
         `report` is called often, from other threads.
 
@@ -48,11 +48,11 @@ class ImageTransfer:
             errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what an administrator can
                 correct is Temporary.
         """
-        assert policy.registry is not None
-        target = Reference.parse(f"{policy.registry.repository}:{tag}")
+        assert model_spec.registry is not None
+        target = Reference.parse(f"{model_spec.registry.repository}:{tag}")
         try:
-            credentials = await self._credentials(namespace, policy)
-            key = await self._signing_key(namespace, policy)
+            credentials = await self._credentials(namespace, model_spec)
+            key = await self._signing_key(namespace, model_spec)
             async with Registry(credentials, self._settings) as registry:
                 store = await asyncio.to_thread(self._counting_store, digest, target, report)
                 shared = await asyncio.to_thread(self._mountable, digest, target)
@@ -95,26 +95,28 @@ class ImageTransfer:
 
         return CountedStore(self._store.root, count)
 
-    async def pull(self, namespace: str, policy: ModelSpec, image: str, *, built_here: bool = False) -> str:
+    async def pull(
+        self, namespace: str, model_spec: ModelSpec, image: str, *, built_here: bool = False
+    ) -> str:
         """Pull an image into the store; returns its digest.
 
-        If the policy has keys, one must have signed the image, unless it was built here: its digest is then
-        known.
+        If the Model has trusted keys, one must have signed the image. An image that was built here
+        (`built_here`) needs no signature, as its digest is known.
 
         Raises:
             errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what an administrator can
                 correct is Temporary.
         """
         try:
-            keys = [public_key(pem.encode()) for pem in ([] if built_here else _trusted(policy))]
-            credentials = await self._credentials(namespace, policy)
+            keys = [public_key(pem.encode()) for pem in ([] if built_here else _trusted(model_spec))]
+            credentials = await self._credentials(namespace, model_spec)
             async with Registry(credentials, self._settings) as registry:
                 return await pull(registry, self._store, Reference.parse(image), trusted_keys=keys)
         except errors.Permanent as error:
             raise _temporary_if_correctable(error) from error
 
     async def signers(
-        self, namespace: str, policy: ModelSpec, image: str, trusted: Mapping[str, PublicKey]
+        self, namespace: str, model_spec: ModelSpec, image: str, trusted: Mapping[str, PublicKey]
     ) -> frozenset[str]:
         """Return the fingerprints of the known keys that have signed a stored image.
 
@@ -126,31 +128,31 @@ class ImageTransfer:
         """
         digest = image.rpartition("@")[2]
         try:
-            known = [public_key(pem.encode()) for pem in _trusted(policy)]
-            if (own := await self._signing_key(namespace, policy)) is not None:
+            known = [public_key(pem.encode()) for pem in _trusted(model_spec)]
+            if (own := await self._signing_key(namespace, model_spec)) is not None:
                 known.append(own.public_key())
             keys = {**trusted, **by_fingerprint(known)}
             signers = await asyncio.to_thread(signatures.signers_in_store, self._store, digest, keys)
             missing = {name: key for name, key in keys.items() if name not in signers}
             if not missing or image.startswith(f"{names.LOCAL_REGISTRY}/"):
                 return signers
-            credentials = await self._credentials(namespace, policy)
+            credentials = await self._credentials(namespace, model_spec)
             async with Registry(credentials, self._settings) as registry:
                 return signers | await signatures.signers(registry, Reference.parse(image), digest, missing)
         except errors.Permanent as error:
             raise _temporary_if_correctable(error) from error
 
-    async def _credentials(self, namespace: str, policy: ModelSpec) -> Credentials:
-        if policy.registry is None or policy.registry.secret_name is None:
+    async def _credentials(self, namespace: str, model_spec: ModelSpec) -> Credentials:
+        if model_spec.registry is None or model_spec.registry.secret_name is None:
             return Credentials.from_docker()
-        name = policy.registry.secret_name
+        name = model_spec.registry.secret_name
         data = await self._secret(namespace, name)
         return Credentials.from_secret(_value(data, name, DOCKER_CONFIG_KEY), name)
 
-    async def _signing_key(self, namespace: str, policy: ModelSpec) -> PrivateKey | None:
-        if policy.signing is None:
+    async def _signing_key(self, namespace: str, model_spec: ModelSpec) -> PrivateKey | None:
+        if model_spec.signing is None:
             return None
-        name = policy.signing.secret_name
+        name = model_spec.signing.secret_name
         data = await self._secret(namespace, name)
         password = _value(data, name, SIGNING_PASSWORD) if SIGNING_PASSWORD in data else None
         return private_key(_value(data, name, SIGNING_KEY), password)
@@ -166,8 +168,8 @@ class ImageTransfer:
             raise errors.Temporary("InvalidSecret", str(error)) from error
 
 
-def _trusted(policy: ModelSpec) -> Sequence[str]:
-    return policy.verification.keys if policy.verification is not None else []
+def _trusted(model_spec: ModelSpec) -> Sequence[str]:
+    return model_spec.verification.keys if model_spec.verification is not None else []
 
 
 def _value(data: dict[str, Any], secret: str, key: str) -> bytes:

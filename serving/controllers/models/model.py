@@ -16,6 +16,7 @@ from serving.resources.model import ModelSpec
 from serving.settings import ControllerSettings
 
 _MODEL = "model"
+"""Index of the versions by their Model: `NAMESPACE/NAME`."""
 
 
 class ModelController:
@@ -53,7 +54,7 @@ class ModelController:
         return None
 
     async def _retain(self, model: Object, versions: list[Object]) -> None:
-        """Delete versions beyond `retention.keep`; the finalizer holds versions that are in use again."""
+        """Delete unused versions beyond `retention.keep`; the finalizer holds one that is used by then."""
         policy = ModelSpec.model_validate(model.get("spec") or {}).retention
         if policy is None:
             return

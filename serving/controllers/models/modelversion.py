@@ -133,7 +133,7 @@ class ModelVersionController:
                 if phase == "Blocked":
                     await self._retention.unpin_blocked(version)
                 elif phase == "Ready" and not await self._retention.update_pin(version):
-                    self._builds.add(Key.of(version))
+                    self._builds.add(Key.of(version))  # the store lacks the image, and the build restores it
             case _:
                 return await self._take_capture_step(version, step)
         return None
@@ -163,6 +163,7 @@ class ModelVersionController:
             case capture.CaptureFailed(reason, message):
                 return await self._report_failure(version, errors.Temporary(reason, message))
             case capture.DiscardCapture():
+                # The next capture begins once this one is deleted, so its deletion waits for the back-off.
                 if (wait := self._due.get(Key.of(version), 0.0) - clock.monotonic()) > 0:
                     return Result(wait)
                 await self._captures.discard(version)

@@ -122,9 +122,10 @@ def _list(system: Any, uri: str, root: str) -> Listing:
 
 
 def _tokens(listing: Listing) -> dict[str, str]:
-    """Return a token of each file, which changes with the file.
+    """Return a token of each file, which changes with the file's entry in the listing.
 
-    A token is a hash of all that the storage reports, such as size, time, version and checksum.
+    A token is a hash of the whole entry, with size, time, version or checksum. The tokens of a storage that
+    lists none of these, as https, never change.
     """
     return {
         name: hashlib.sha256(repr(sorted(map(str, info.items()))).encode()).hexdigest()

@@ -54,6 +54,7 @@ class VersionUsage:
     def _changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         old = frozenset(_keys(kind, before)) if before is not None else frozenset()
         new = frozenset(_keys(kind, after)) if after is not None else frozenset()
+        # The indexes include this change already: a first user has the count 1, a lost last user the count 0.
         changed = {key for key in new - old if self._count(key) == 1}
         changed |= {key for key in old - new if self._count(key) == 0}
         for key in sorted(changed):

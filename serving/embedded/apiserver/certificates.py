@@ -59,7 +59,7 @@ def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) 
     those of `host`. With a new CA the server's certificate is replaced too.
 
     Raises:
-        OSError: the files could not be written, and are as they were.
+        OSError: a file could not be read or written; no file is replaced before all are written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = files(directory)
@@ -97,6 +97,7 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
     with contextlib.ExitStack() as stack:
         for path, content in contents.items():
             temporary = stack.enter_context(atomic_file.replacing(path))
+            # Of `replace` only mode and sync matter here: no reader knows the temporary file.
             atomic_file.replace(Path(temporary), content, mode=0o600, synced=True)
 
 

@@ -1,4 +1,4 @@
-"""A connection to the API server, and what its client may hold before the server knows the client's token."""
+"""A connection to the API server, with limits on the memory that a client without the token can take."""
 
 import asyncio
 from collections import OrderedDict
@@ -51,7 +51,10 @@ class SilentConnections:
         self._timers: OrderedDict[asyncio.Transport, asyncio.TimerHandle] = OrderedDict()
 
     def add(self, transport: asyncio.Transport) -> None:
-        """Close the connection after `FIRST_REQUEST_SECONDS`, and before that if many come after it."""
+        """Close the connection after `FIRST_REQUEST_SECONDS`, or earlier if many come after it.
+
+        `discard` prevents both.
+        """
         loop = asyncio.get_running_loop()
         self._timers[transport] = loop.call_later(FIRST_REQUEST_SECONDS, transport.abort)
         if len(self._timers) > self._most:
@@ -70,7 +73,7 @@ class _TooMuch(ValueError):
 
 
 class ApiConnection(HttpToolsProtocol):
-    """An HTTP connection with the limits of this module, which a handler can abort.
+    """An HTTP connection with the limits of this module; a handler can abort the connection.
 
     A close instead of an abort would wait until the peer has read all data.
     """

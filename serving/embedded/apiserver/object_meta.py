@@ -44,7 +44,7 @@ MAX_LABEL = 63
 MAX_ANNOTATIONS = 256 * 1024
 """Bytes of all annotations together: k8s.io/apimachinery/pkg/api/validation/objectmeta.go."""
 GENERATED_LENGTH = 58
-"""Maximum length of generateName, which with five random characters is a label: as in Kubernetes."""
+"""Characters of a generateName that are used, as in Kubernetes: with five random ones they are a label."""
 
 KINDS_WITH_GENERATION = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
 """Kinds whose generation counts the changes of the desired state."""
@@ -60,7 +60,7 @@ _SERVER_FIELDS = (
     "name",
     "namespace",
 )
-"""Fields that no update changes: the server sets them, or they are the object's key."""
+"""Fields that no body of an update changes: the server sets them, or they are the object's key."""
 
 
 def created(

@@ -39,12 +39,13 @@ class Agent:
 
     def changed(self, before: Object | None, after: Object | None) -> None:
         """Start, inform or stop the runner of a Pod that has changed in the API."""
+        # Another uid: the Pod was deleted, and another one was created under its name.
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             uid = before["metadata"]["uid"]
             self._finished.discard(uid)
             if uid in self._runners:
                 self._runners[uid].changed(None)
-        own_name = self._node.settings.name
+        own_name = self._node.settings.name  # the default: a runner binds a Pod without a node to this one
         if after is None or after["spec"].get("nodeName", own_name) != own_name:
             return
         uid = after["metadata"]["uid"]

@@ -42,7 +42,8 @@ class Isolation:
     """The isolation of containers where the agent runs as root."""
 
     cover: tuple[str, ...]
-    """Directories that containers see empty: homes that their user must not enter, and the data directory."""
+    """Directories that containers see empty, but for those of `keep` inside: root's home, the data directory,
+    and the topmost directory above each of `keep` that other users cannot enter."""
     keep: tuple[str, ...]
     """Directories of the interpreter and its environment, read-only in containers, at their own paths."""
     user_ids: UserIds

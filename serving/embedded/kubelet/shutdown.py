@@ -25,17 +25,17 @@ def running(data_dir: DataDir) -> list[ProcessIdentity]:
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     """End the processes of all Pods, gracefully and concurrently; records stay for the next agent."""
-    pool.end_all(data_dir.zygotes)
+    pool.end_all(data_dir.zygotes)  # first, so that none forks a process for a Pod that is stopped
     cgroups = detect()
 
     async def stop_pod(pod: PodDirectory) -> None:
         grace = float(pod.info.get("grace", settings.node.grace_seconds))
         runs = [run for run in pod.latest() if run.exit() is None]
         for run in runs:
-            run.note_shutdown()
+            run.note_shutdown()  # before the signal, so that the next agent counts no crash
         await stopping.stop(runs, grace)
         await asyncio.to_thread(cgroups.remove, pod.path.name)
 
     await asyncio.gather(*(stop_pod(pod) for pod in pods(data_dir.pods)))
     await asyncio.to_thread(mps.end, data_dir)
-    cgroups.sweep_spares()
+    cgroups.sweep_spares()  # those of the zygotes' spare processes, which ended with the zygotes

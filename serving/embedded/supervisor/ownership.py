@@ -15,8 +15,9 @@ _MOST_LINKS = 40
 def restrict_to_owner(root: Path) -> None:
     """Check the owners of the directory, its parents and its entries, and take permissions from all others.
 
-    The rules for parents are those of OpenSSH's StrictModes, except that a group may write. A directory that
-    is refused keeps its mode.
+    The rules for parents are those of OpenSSH's StrictModes, except that a group may write, and that all may
+    write in a sticky directory, where only an entry's owner can replace it. A directory that is refused keeps
+    its mode.
 
     Raises:
         errors.UserError: another user owns one of them, or may write in one of them.
@@ -24,7 +25,7 @@ def restrict_to_owner(root: Path) -> None:
     """
     _check_path(root)
     directory = root.resolve()
-    _check_mode(directory, stat.S_IWOTH)
+    _check_mode(directory, stat.S_IWOTH)  # even if it is sticky, which `_check_path` accepts
     _check_entries(directory)
     directory.chmod(0o700)
     _check_entries(directory)  # a member of the group may have added one before `chmod`

@@ -41,7 +41,7 @@ class ScrapeTargets:
         self._has_failed = False
 
     async def run(self) -> None:
-        """Keep the file current until cancelled; the file stays, as the components do."""
+        """Keep the file current until cancelled. Cancelling removes no file, as the components run on."""
         while True:
             self.write()
             await asyncio.sleep(POLL_SECONDS)

@@ -74,7 +74,8 @@ class Component:
     """None while it does not run."""
     history: restart_policy.RestartHistory = field(default_factory=restart_policy.RestartHistory)
     answered: float | None = None
-    """When its event loop answered last, on the monotonic clock; None before the first answer."""
+    """When its event loop answered last, or it was adopted, on the monotonic clock; None from a start
+    until its first answer."""
     _started: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set by a start, until the new process is asked."""
     due: float = 0.0
@@ -90,7 +91,8 @@ class Component:
     async def until_next_question(self, settings: SupervisorSettings) -> None:
         """Wait until its event loop is to be asked: at once after a start, and often before the first answer.
 
-        Silence before the first answer counts as a start, which may take longer than a hang.
+        The first answer ends the start, in which a silence of `start_seconds` is allowed; from then on a
+        silence of `hang_seconds` is a hang.
         """
         seconds = settings.poll_seconds if self.answered is None else settings.ask_seconds
         with contextlib.suppress(TimeoutError):
@@ -199,7 +201,10 @@ class Supervisor:
             await component.until_next_question(self._settings)
 
     def _excuse(self, seconds: float) -> None:
-        """Forgive a silence in which this process did not run: it was stopped, or the machine slept."""
+        """Forgive a silence of `seconds` in which this process checked no component.
+
+        It was stopped, the machine slept, or the start of another component took long.
+        """
         for component in self._components.values():
             component.history = restart_policy.started(component.history, component.history.started + seconds)
             if component.answered is not None:
@@ -232,7 +237,7 @@ class Supervisor:
     async def _start(self, component: Component) -> None:
         component.answered = None
         record = processes.read_running(self._data_dir.identity(component.name))
-        if record is not None:
+        if record is not None:  # started by hand, or by a zygote that did not answer in time
             component.identity, _ = record
         else:
             with self._open_log(component.name) as output:
@@ -267,6 +272,7 @@ class Supervisor:
             return Path(os.devnull).open("ab")
 
     def _log_file(self, name: str) -> Path:
+        """Return the path of a component's log; a log above `log_bytes` is first renamed to `.log.1`."""
         path = self._data_dir.logs / f"{name}.log"
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > self._settings.log_bytes:

@@ -89,8 +89,8 @@ class ComponentZygote:
     async def exit_status(self, identity: ProcessIdentity) -> int | None:
         """Return the exit status of a component that has ended (negative: by signal).
 
-        The status is None if the component was adopted, or if the zygote has ended or hangs. A zygote that
-        hangs is closed.
+        The status is None if the component was adopted, or if the zygote ended before the component, or
+        hangs. A zygote that hangs is closed.
         """
         status = self._statuses.get(identity.pid)
         if status is None:

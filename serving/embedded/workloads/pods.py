@@ -17,7 +17,10 @@ k8s.io/kubernetes/pkg/controller/replicaset."""
 
 @dataclass(frozen=True)
 class PodFacts:
-    """The facts of a Pod for its owner's decisions. Times are UTC; `finished_at` is None while it runs."""
+    """The facts of a Pod for its owner's decisions. Times are UTC.
+
+    `finished_at` is None until the phase is final. `attempt` is the number of a Job's attempt, else None.
+    """
 
     name: str
     uid: str

@@ -31,9 +31,9 @@ async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> Non
     job_loop = Reconciler("jobs", jobs.reconcile, settings.controllers)
     _follow(job_informer, pod_informer, job_loop, owned)
     finished = FinishedPodCollector(kube, pod_informer, settings.node.finished_pods_kept)
-    # A start from zero must not wait for a TLS handshake of this process with the API.
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
+        # A start from zero must not wait for a TLS handshake of this process with the API.
         group.create_task(kube.stay_connected(lambda: any(map(_may_be_at_zero, services))))
         group.create_task(watches.run())
         group.create_task(job_loop.run(pod_informer, job_informer))

@@ -54,7 +54,7 @@ def build_image(
     compression: Literal["none", "zstd"] = "none",
 ) -> Built:
     """Add the files below `path` to the store as an image. The same files give the same digest; a repeated
-    build is a no-op.
+    build changes nothing in the store.
 
     Args:
         path: an absolute directory.
@@ -81,9 +81,9 @@ def build_image(
         built_layers = pack(root, stamps, plan, staging, compression)
         _check_unchanged(root, stamps, reader)
         files = tuple(sorted((f for layer in built_layers for f in layer.files), key=lambda f: f.path))
-        file_list, blob = oci.file_list_layer(files)
+        list_layer, blob = oci.file_list_layer(files)
         staging.add(blob)
-        documents = oci.documents([*built_layers, file_list], output)
+        documents = oci.documents([*built_layers, list_layer], output)
         digest = staging.add(documents.image)
         modelpack, lineage_digest = _stage_documents(staging, documents, repository, lineage)
         store.commit(staging, digest, files)
@@ -92,7 +92,7 @@ def build_image(
         image=f"{repository}@{digest}",
         size=sum(file.size for file in files),
         files=files,
-        files_digest=file_list.file_list,
+        files_digest=list_layer.file_list,
         framework=output.framework or framework,
         metrics=output.metrics,
         source_revision=output.source_revision,
@@ -102,7 +102,7 @@ def build_image(
 
 
 def _walk(path: Path, root: int, reader: int | None) -> dict[str, disk.FileStamp]:
-    """Return the stamps of the files below the opened directory, of which there is at least one.
+    """Return the stamps of the files below the opened directory: at least one besides the manifest.
 
     Raises:
         errors.Permanent: `EmptyOutput`, and the reasons of `source.walk`.

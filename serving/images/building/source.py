@@ -133,9 +133,9 @@ def walk(root: int, reader: int | None = None) -> dict[str, FileStamp]:
             the owner and the mode that were checked.
 
     Raises:
-        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, names that are not UTF-8
-            and what the reader may not read; `TooManyFiles`.
-        errors.Temporary: `OutputStillChanging`, a directory was removed while it was read.
+        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, too deep directories, and
+            files and directories that the reader may not read; `TooManyFiles`.
+        errors.Temporary: `OutputStillChanging`, a file or directory was removed or replaced meanwhile.
     """
     stamps: dict[str, FileStamp] = {}
     try:

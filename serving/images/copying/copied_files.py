@@ -1,8 +1,8 @@
 """A copy of a model's files in a volume of a Pod: a destination of `unpacking.unpack`.
 
 The volume looks like an image volume of the model: `models/`, and beside it `files.json`, the list of the
-files, which is written last. So a volume with the list has had a complete copy. After an attempt that was
-killed, the next attempt keeps the layers whose files all have their digests.
+files, which is written last: the copy was complete at that moment. After an attempt that was killed, the
+next attempt keeps the layers whose files all have their digests.
 """
 
 import os

@@ -27,6 +27,7 @@ class PullSecrets:
         for name in names:
             if name not in self._missing:
                 where = f"Secret {name}: .dockerconfigjson"
+                # Without helper programs: the author of a Secret would run them in this container.
                 config = docker_config.parse((directory / name).read_bytes(), where, programs=False)
                 auths = {**config.auths, **auths}  # the login of an earlier Secret has precedence
         self._config = DockerConfig(auths)

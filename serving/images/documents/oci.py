@@ -30,7 +30,7 @@ LINEAGE_TYPE = "application/vnd.slipway.lineage.v1+json"
 TITLE = "org.opencontainers.image.title"
 FILEPATH = "org.cncf.model.filepath"
 FILES = "dev.slipway.files"
-"""Annotation of a layer: JSON list of its files' paths, digests and sizes. A runtime loads no other bytes."""
+"""Annotation of a layer: JSON list of its files' paths, digests and sizes; a layer of others is refused."""
 FILE_LIST = "dev.slipway.file-list"
 """Annotation of the layer with the list of all files: the list's digest."""
 MAX_MANIFEST = 4 * 1024 * 1024
@@ -59,7 +59,7 @@ class BuiltLayer:
     compression: str = ""
     """Empty or `zstd`."""
     file_list: str = ""
-    """Digest of `files.json`, if this is its layer, which has none of `files`; else empty."""
+    """Digest of `files.json`, if this is the layer of that list (`files` is then empty); else empty."""
 
 
 @dataclass(frozen=True)

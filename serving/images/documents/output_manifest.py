@@ -95,9 +95,9 @@ def _invalid(where: str, rule: str, value: object) -> errors.Permanent:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError(f"duplicate field {next(n for n in names if names.count(n) > 1)!r}")
+    fields = [name for name, _ in pairs]
+    if len(set(fields)) != len(fields):
+        raise ValueError(f"duplicate field {next(n for n in fields if fields.count(n) > 1)!r}")
     return dict(pairs)
 
 

@@ -18,7 +18,8 @@ _STREAMS = re.compile(
     re.DOTALL,
 )
 """First bytes of gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and of joblib's format
-before 0.10: `ZF`, and a size in any form that `int` reads in base 16."""
+before 0.10: `ZF`, and 19 characters, of which 17 are checked here, with a size in any form that `int` reads
+in base 16."""
 _ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 """zlib's header. It has only two bytes, and text may begin with one of these headers (`x^`)."""
 _PIECE = 256

@@ -18,7 +18,7 @@ class Content:
         self.file = file
         self.size = size
         self.examined = size if examined is None else examined
-        self.head = b""
+        self.head = b""  # `read` uses it
         self.head = self.read(0, min(HEAD, self.examined))
 
     def read(self, at: int, count: int) -> bytes:

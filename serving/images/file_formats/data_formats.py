@@ -33,6 +33,7 @@ which are a pickle: NumPy reads many names of them (numpy/lib/_format_impl.py).
 _UCS4 = 4
 """Bytes of a character in an array of texts (kind `U`)."""
 _TEXT_CHUNK = 1024 * 1024
+"""Bytes of a text that are read at a time."""
 _PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG ")
 """Tags of YAML that make a parser create a Python object: named in full, with escapes (`%`), or by a handle
 that `%TAG` defines."""
@@ -122,13 +123,13 @@ class _NumpyHeader(NamedTuple):
 def _numpy_header(content: Content) -> _NumpyHeader | None:
     """Return the header of a file with NumPy's magic number; None if it cannot be read."""
     length_bytes = 2 if content.head[6:7] == b"\x01" else 4  # by the version of the format
-    begin = 8 + length_bytes
+    begin = 8 + length_bytes  # behind the magic number, the version and the length
     end = begin + int.from_bytes(content.head[8:begin], "little")
     if end > len(content.head):
         return None
     try:
-        fields = ast.literal_eval(content.head[begin:end].decode("latin-1"))
-        return _NumpyHeader(end, _count(fields["shape"]), _bytes_of(fields["descr"]))
+        header = ast.literal_eval(content.head[begin:end].decode("latin-1"))
+        return _NumpyHeader(end, _count(header["shape"]), _bytes_of(header["descr"]))
     except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
         return None
 
@@ -177,6 +178,7 @@ def is_text(content: Content) -> bool:
     decoder = codecs.getincrementaldecoder("utf-8")()
     at = 0
     try:
+        # The first chunk is in memory, and shows of most binary files that they are no text.
         while chunk := content.beginning(at, _TEXT_CHUNK if at else HEAD):
             at += len(chunk)
             if _CONTROL.search(decoder.decode(chunk, final=at == content.size)):

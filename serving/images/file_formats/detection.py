@@ -29,7 +29,8 @@ PICKLE = FileFormat("Pickle", has_code=True)
 PROGRAM = FileFormat("Program", has_code=True)
 PYTHON = FileFormat("Python", has_code=True)
 ARCHIVE = FileFormat("Archive", has_code=True)
-"""A zip archive with members of no known format, or that cannot be examined; a tar."""
+"""A zip archive that is neither NumPy's nor skops' and has no member of another format with code; a zip
+archive that cannot be examined; a tar."""
 COMPRESSED = FileFormat("Compressed", has_code=True)
 """A stream that joblib unpacks and loads; its data are not examined."""
 UNRECOGNIZED = FileFormat("Unrecognized", has_code=True)

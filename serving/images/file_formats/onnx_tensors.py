@@ -26,8 +26,9 @@ _PARTS: dict[tuple[int, int], int] = {
     (_ATTRIBUTE, 11): _GRAPH,
     (_TENSOR, 13): _ENTRY,
 }
-"""Kind of the message in a field, by the kind of the message around it and the field's number: all ways from
-a model to `external_data`."""
+"""Kind of the message in a field, by the kind of the message around it and the field's number: the ways from
+a model to `external_data`, but for those through training information and sparse tensors. A file that only
+these name is none of the results."""
 _KEY, _VALUE = 1, 2
 """Numbers of the fields of an entry."""
 _LOCATION = b"location"

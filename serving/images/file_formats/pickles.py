@@ -82,6 +82,7 @@ class _Stack:
         if opcode.name == "MARK":
             self._marks.append(self._depth)
             return True
+        # Without an item above the topmost mark, POP takes the mark.
         if opcode.name == "POP" and self._marks and self._marks[-1] == self._depth:
             self._marks.pop()
             return True

@@ -15,7 +15,7 @@ from serving.settings import StoreSettings
 
 
 class Import:
-    """One image that a pull adds to the store: its blobs and layers, in any order, then `finish`.
+    """One image that a pull or a repair adds to the store: its blobs and layers, in any order, then `finish`.
 
     Several threads may call `add_blob` and `add_layer` at once, `add_layer` for different layers.
     """

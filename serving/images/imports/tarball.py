@@ -161,7 +161,7 @@ class TarReader:
             info = _reading(tar.next)
             if info is None:
                 break
-            tar.members = []  # tarfile keeps each member for look-ups by name
+            tar.members = []  # tarfile keeps each member in memory, for look-ups by name
             if (member := _checked(info)) is not None:
                 yield member
         else:

@@ -49,6 +49,7 @@ async def mount(registry: Registry, target: Reference, digest: str, source: str)
 
     Raises:
         errors.Permanent: `Unauthorized`, for one of the repositories; `RegistryRefused`.
+        errors.Temporary: `RegistryUnavailable`.
     """
     url = (registry.base(target) / "blobs/uploads/").with_query(mount=digest, **{"from": source})
     request = RegistryRequest("POST", target, url=url, push=True, also_from=source)

@@ -68,7 +68,7 @@ class RegistryResponse:
     """The next page of a list; None if this is the last."""
 
     def location(self) -> URL | None:
-        """The absolute address in `Location`."""
+        """The absolute address in `Location`; None without this header."""
         text = self.headers.get("Location")
         return self.url.join(responses.address(str(self.url.host), text)) if text else None
 
@@ -141,9 +141,8 @@ class Registry:
         """Send a request and read the response, with retries; the body must be repeatable.
 
         Raises:
-            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `RegistryRefused` (a response that is
-                too long).
-            errors.Temporary: `RegistryUnavailable` after the last try.
+            errors.Permanent: those of `stream`; `RegistryRefused`, a response that is too long.
+            errors.Temporary: those of `stream`; `RegistryUnavailable` after the last try.
         """
         tries = retries.Retries(self.settings)
         while True:
@@ -177,11 +176,12 @@ class Registry:
 
     @asynccontextmanager
     async def stream(self, request: RegistryRequest) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request once and yield the response, whose body is unread.
+        """Send a request without retries and yield the response, whose body is unread.
 
         Raises:
-            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `InsecureRegistry`.
-            errors.Temporary: `RegistryUnavailable`.
+            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `InsecureRegistry`; `RegistryRefused`, a
+                malformed address in a response; those of `Credentials.login`.
+            errors.Temporary: `RegistryUnavailable`; those of `Credentials.login`.
         """
         response = await self._authorized(request)
         try:

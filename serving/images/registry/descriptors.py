@@ -1,4 +1,4 @@
-"""Descriptors in documents from a registry, which are validated. Pure."""
+"""Reads the descriptors in documents of a registry, whose content can be anything. Pure."""
 
 import re
 from collections.abc import Mapping

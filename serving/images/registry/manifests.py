@@ -38,7 +38,8 @@ async def find(registry: Registry, reference: Reference) -> StoredManifest | Non
 
     Raises:
         errors.Temporary: `DigestMismatch`; `RegistryUnavailable`.
-        errors.Permanent: `Unauthorized`; `InvalidImage`, not a JSON object or too long.
+        errors.Permanent: `Unauthorized`; `InvalidImage`, not a JSON object; `RegistryRefused`, too long or an
+            unexpected status.
     """
     name = reference.digest or reference.tag or "latest"
     request = RegistryRequest("GET", reference, f"manifests/{name}", headers={"Accept": _ACCEPT})

@@ -1,7 +1,7 @@
 """Pulls an image from a registry to the store, which shows it only when it is complete and has its digest.
 
-Layers of other stored images are not downloaded again. A download that breaks resumes within the pull; a pull
-that was killed starts again.
+Layers of stored images that a registry has or had are not downloaded again. A download that breaks resumes
+within the pull; a pull that was killed starts again.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ async def pull(
         trusted_keys: if any, the image must have a valid signature by one of them.
 
     Raises:
-        errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized`, `SignatureMissing`,
-            `SignatureInvalid`.
+        errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized`, `RegistryRefused`,
+            `SignatureMissing`, `SignatureInvalid`.
         errors.Temporary: `RegistryUnavailable`, `DigestMismatch`, `DiskFull`.
     """
     if reference.digest and await _is_known(store, reference.digest):

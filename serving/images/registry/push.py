@@ -67,7 +67,7 @@ async def push(
 
     Raises:
         errors.Permanent: `ImageMissing`, `InvalidReference`, `Unauthorized`, `RegistryRefused`.
-        errors.Temporary: `RegistryUnavailable`, `DigestMismatch`.
+        errors.Temporary: `RegistryUnavailable`, `DigestMismatch`; those of `referrers.add`.
     """
     _check_reference(reference, digest)
     data = await asyncio.to_thread(store.read_manifest, digest)

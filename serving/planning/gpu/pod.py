@@ -57,7 +57,7 @@ def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
 
     Args:
         template: with annotations, and without the container.
-        container: of the template.
+        container: that the caller adds to the template afterwards.
         gpu: the requested share.
 
     Raises:

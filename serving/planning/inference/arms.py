@@ -190,6 +190,7 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
         return _route_not_accepted(name)
     failure = state.verdicts.get(name)
     is_proven = failure == ""
+    # An edit makes even successful probes worthless.
     if arm.edit is not None or is_proven:
         return arm.edit
     if failure is None:

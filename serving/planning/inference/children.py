@@ -65,7 +65,8 @@ def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
     """Return the Deployment and Service of every desired revision, and the Services of replaced ones.
 
     A replaced revision still serves. Its Deployment is not checked, but its Service has the label of
-    on-demand backends, which may change.
+    on-demand backends, which may change. A desired revision whose Deployment the API has refused has a
+    Service only if it serves already.
     """
     result = []
     for arm in arms:
@@ -82,13 +83,13 @@ def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
 
 
 def autoscalers(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
-    """Return the Autoscaler of every arm; its target is the serving revision, or else the candidate."""
+    """Return the Autoscaler of every arm with a target: its serving revision, or else its candidate."""
     targets = ((arm, _target(state, arm)) for arm in arms)
     return [autoscaler(state.observed.inference, arm, target) for arm, target in targets if target]
 
 
 def disruption_budgets(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
-    """Return the PodDisruptionBudget of every arm that always has two replicas or more.
+    """Return the PodDisruptionBudget of every arm that has a revision and always two replicas or more.
 
     With one replica a budget would either permit its eviction, which needs no object, or block a drain.
     """

@@ -124,16 +124,16 @@ def derive(observed: ObservedObjects) -> InferenceState:
 
 def _verdicts(gateways: Collection[str], statuses: Mapping[str, Object]) -> dict[str, str]:
     """Return `InferenceState.verdicts` from the probes that live gateways report."""
-    verdicts: dict[str, str] = {}
+    failures: dict[str, str] = {}
     successes: Counter[str] = Counter()
     for name in sorted(gateways):
         for probe in statuses.get(name, {}).get("probes") or []:
             backend, failure = probe["backend"], probe.get("message") or ""
             if failure:
-                verdicts.setdefault(backend, failure if len(gateways) == 1 else f"gateway {name}: {failure}")
+                failures.setdefault(backend, failure if len(gateways) == 1 else f"gateway {name}: {failure}")
             else:
                 successes[backend] += 1
-    return {backend: "" for backend, count in successes.items() if count == len(gateways)} | verdicts
+    return {backend: "" for backend, count in successes.items() if count == len(gateways)} | failures
 
 
 def _with_serving(state: InferenceState) -> InferenceState:
@@ -164,7 +164,8 @@ def _proven(
     """Return arm → proven backend.
 
     A backend is proven if the Route's segments name it, or (for an arm without weight) the Inference's
-    status. Both are in the API, so proof survives a restart of the controller.
+    status, unless neither its entry in the Route nor its Deployment exists any more. Both are in the API, so
+    proof survives a restart of the controller.
     """
     proven: dict[str, str] = {}
     for predictor in (inference.get("status") or {}).get("predictors") or []:

@@ -54,7 +54,8 @@ class ObservedObjects:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected, with its message."""
     children_refused: Mapping[tuple[Kind, str], StatusReason] = field(default_factory=dict)
-    """Why the API has just rejected a write of a child, by kind and name; for children of all kinds."""
+    """Why the API has just rejected a write of a child, by kind and name; `refused` and `prefetch_refused`
+    are parts of it."""
 
     def is_refused(self, kind: Kind, name: str) -> bool:
         """Whether the API has just rejected a write of this child, which is therefore left out."""

@@ -18,7 +18,7 @@ class Ensure:
     kind: Kind
     object: Object
     at_creation: Object = field(default_factory=dict)
-    """Fields that only a new object gets, in its spec, as another writer changes them afterwards."""
+    """An object with the fields of `spec` that only a new object gets; another writer changes them later."""
     claim_template: Object | None = None
     """An immutable ResourceClaimTemplate that must exist before the object is created."""
 

@@ -91,6 +91,8 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
         *writes,
         *(child for child in removals if not observed.is_refused(child.kind, child.name)),
     ]
+    # The status is that after the writes: a candidate whose Route they change waits for the gateways to
+    # accept the Route, and no longer for its probes.
     after = state.after(writes)
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]
     stored = observed.inference.get("status") or {}

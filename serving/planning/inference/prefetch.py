@@ -23,8 +23,8 @@ _PREFETCHING = "Prefetching"
 _CONTAINER = "wait"
 _COPIED = ("runtimeClassName", "serviceAccountName")
 """Fields that are copied from the replica's Pod; the service account may have pull Secrets. `pod_spec` makes
-the fields that select nodes. All others are left out: with a priority the Pods would displace work, a
-scheduler of jobs would queue them, and rules about other Pods place replicas."""
+the fields that select nodes. All others are left out: with `priorityClassName` the Pods would displace work,
+with `schedulerName` a scheduler of jobs would queue them, and rules about other Pods are for replicas."""
 _LINUX = {"kubernetes.io/os": "linux"}
 """The images are for Linux: on other nodes a Pod would never start."""
 _RESOURCES: Mapping[str, Mapping[str, str]] = {

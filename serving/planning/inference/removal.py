@@ -16,7 +16,8 @@ def candidates_at_zero(state: InferenceState, arms: Iterable[Arm]) -> list[Remov
     """Return the deletions of candidates at zero, which no controller would start again.
 
     Such a revision served, was scaled to zero and replaced, and is desired again before it was retired. The
-    next plan creates it with replicas.
+    next plan creates it with replicas. Without a serving revision the Autoscaler of the
+    arm scales the candidate itself.
     """
     names = [arm.candidate.name for arm in arms if arm.serving and arm.candidate is not None]
     at_zero = [name for name in names if name in state.replicas and not state.replicas[name].desired]
@@ -24,7 +25,7 @@ def candidates_at_zero(state: InferenceState, arms: Iterable[Arm]) -> list[Remov
 
 
 def retired(state: InferenceState, arms: Sequence[Arm], route: Ensure) -> list[RemoveChild]:
-    """Return the deletions of children that no desired arm, the stored Route and the desired `route` need.
+    """Return the deletions of children that neither an arm nor a Route, stored or desired (`route`), needs.
 
     Nothing is retired until every live gateway has accepted the stored Route. A blocked arm needs no
     Autoscaler, as it has no revision to scale.

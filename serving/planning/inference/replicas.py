@@ -72,7 +72,7 @@ def _is_current(deployment: Object, current: int) -> bool:
     status = deployment.get("status") or {}
     generation = (deployment.get("metadata") or {}).get("generation", 0)
     is_observed = status.get("observedGeneration", generation) >= generation
-    # An API server leaves out a count of 0.
+    # An API server leaves out a count of 0. A status without `observedGeneration` is taken as current.
     updated = status.get("updatedReplicas", 0 if "observedGeneration" in status else current)
     return bool(is_observed and updated >= current)
 

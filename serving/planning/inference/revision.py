@@ -197,7 +197,7 @@ def _pod_fields(template: PredictorTemplate, pull_secret: str) -> Object:
 
 
 def _served_port(framework: str, containers: Sequence[Object]) -> ServedPort:
-    """Return the port of a custom container whose name says HTTP/2, or else the runtimes' port."""
+    """Return the port with a name of HTTP/2 in a custom container, or else the runtimes' port."""
     if framework != "custom":
         return ServedPort(names.RUNTIME_PORT)
     ports = (
@@ -232,6 +232,7 @@ def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, 
     """
     container: Object = {
         "name": CONTAINER,
+        # The predictor's template has the port of HTTP/2.
         "ports": [] if port.h2c else [{"name": "http", "containerPort": port.number, "protocol": "TCP"}],
         "volumeMounts": [model_volume.mount()],
         "readinessProbe": _probe(_readiness(port), periodSeconds=2, failureThreshold=2),
@@ -265,8 +266,8 @@ def _runtime(framework: str, predictor: Predictor, port: ServedPort, images: Run
         **({"imagePullPolicy": images.pull_policy} if images.pull_policy else {}),
         # Loading a model may take minutes; until then neither of the other probes counts.
         "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
-        # A replica that hangs is replaced within 15 s: four failures and the grace take 11 s at most, and
-        # the third restart in ten minutes waits for 2 s, the fourth for 4 s.
+        # On one machine a replica that hangs is replaced within 15 s: four failures and the grace take 11 s
+        # at most, and the third restart in ten minutes waits for 2 s, the fourth for 4 s.
         "livenessProbe": _probe(
             _get("/v2/health/live"), periodSeconds=2, failureThreshold=4, terminationGracePeriodSeconds=1
         ),
@@ -333,7 +334,10 @@ def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str,
 
 
 def _batching(batching: BatchingSpec | None, framework: str) -> dict[str, str]:
-    """Return the variables of batching; none without batching, so that older revisions keep their hash."""
+    """Return the variables of batching; none without batching, so that older revisions keep their hash.
+
+    For `transformers` a size of 1 differs from none, with which it generates several sequences together.
+    """
     if batching is None or (batching.batch_size == 1 and framework != "transformers"):
         return {}
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}

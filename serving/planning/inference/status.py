@@ -90,8 +90,10 @@ def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
     not_true = [c for c in new["conditions"] if c["type"] not in _ASIDE and c["status"] != "True"]
     reasons = {part["reason"] for part in [*not_true, *new["predictors"]]}
     is_ready = all(condition["type"] != "Ready" for condition in not_true)
-    # `state.serving` is derived from the Route and the stored status: the records of proofs.
+    # `state.serving` is derived from the Route and the stored status: the records of proofs. `arm.serving`
+    # may be a candidate that has just been proven.
     is_recorded = all(state.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
+    # Somebody may wait for Ready, so a Ready status is written at once.
     return not is_ready and reasons <= _PROGRESSING and is_recorded
 
 
@@ -232,7 +234,9 @@ def _model_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:
 
 
 def _volume(state: InferenceState, revision: Revision) -> str:
-    """Return why a revision has this source of the model's files; empty for an image volume as chosen."""
+    """Return the source of a revision's model files, and the reason of the source that new revisions get;
+    empty if both are image volumes.
+    """
     choice = state.observed.model_volume
     if revision.volume == choice.source == "image":
         return ""
@@ -318,7 +322,7 @@ def _prefetched(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
 
 def _disruptions_limited(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
     """Return that an arm lacks its PodDisruptionBudget; empty where none does."""
-    refused = {
+    refused = {  # a budget has the name of the arm's Autoscaler
         arm.predictor.name: state.observed.children_refused.get(
             (kinds.POD_DISRUPTION_BUDGET, autoscaler_name(state.name, arm.predictor.name))
         )

@@ -1,10 +1,10 @@
 """The hash ring from weights: which arm serves which callers, with few moves when weights change.
 
-The hash of a caller falls on one of the ring's 10,000 units. A change of weights reassigns exactly as many
-units as some arms must lose: the share of callers that moves is the total variation distance between the old
-and the new weights, the minimum, and no caller leaves an arm whose weight grew. Borders
-between segments are moved before segments are cut, so that a change and its reversal restore the ring in the
-common case, and the number of segments stays small.
+The hash of a caller falls on one of the ring's 10,000 units. A change of weights reassigns only the units
+that arms must lose: the share of callers that moves is the total variation distance between the old and the
+new weights, the minimum, and no caller leaves an arm whose weight grew. Borders between segments are moved
+before segments are cut, so that a change and its reversal restore the ring in the common case, and the number
+of segments stays small.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ def _merged(ring: Iterable[ArmSegment]) -> list[ArmSegment]:
 
 
 def _shift_borders(ring: Sequence[ArmSegment], surplus: dict[str, int]) -> list[ArmSegment]:
-    """Move each border once, from an arm with a surplus to one with a deficit; updates `surplus`."""
+    """Move each border once: units go from an arm with a surplus to one with a deficit. Updates `surplus`."""
     arms = [segment.arm for segment in ring]
     sizes = [segment.size for segment in ring]
     for index in range(len(ring) - 1):

@@ -150,8 +150,8 @@ def _pod(capture: Capture, images: RuntimeImageSettings) -> Object:
 def _placement(training_pod: Mapping[str, Any], *, is_local: bool) -> Object:
     """Return the fields of the Pod's spec that select its node: the node of the training Pod, if possible.
 
-    Another node will do if that one is full or gone, unless the output `is_local` to it: a claim that only
-    one node mounts at a time is free again, as the training Pod has ended.
+    Unless the output `is_local` to that node, another one will do if it is full or gone: the training Pod has
+    ended, so that even a claim that only one node mounts at a time is free again.
 
     Args:
         training_pod: the spec of the Pod that wrote the output.
@@ -160,6 +160,7 @@ def _placement(training_pod: Mapping[str, Any], *, is_local: bool) -> Object:
     placement: Object = {}
     if training_pod.get("tolerations"):
         placement["tolerations"] = training_pod["tolerations"]
+    # Where the affinity below requires one node, a selector could only exclude it: labels of nodes change.
     if training_pod.get("nodeSelector") and not is_local:
         placement["nodeSelector"] = training_pod["nodeSelector"]
     if node := training_pod.get("nodeName"):
@@ -209,8 +210,8 @@ def _container(capture: Capture, images: RuntimeImageSettings) -> Object:
 def _user(output: JobOutput) -> Object:
     """Return the user and group of the container that wrote the output, if its spec names them.
 
-    Other users may not be able to read its files. Files of root must be readable for all, as no container of
-    Slipway runs as root.
+    Other users may not be able to read its files. The user root is omitted, as no container of Slipway runs
+    as root: files of root must be readable for all.
     """
     shared = output.pod["spec"].get("securityContext") or {}
     own = output.container.get("securityContext") or {}

@@ -60,7 +60,7 @@ def version_name(job: Mapping[str, Any]) -> str:
 
 
 def version_names(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the name of the job's ModelVersion, then the one by which an earlier release created it, if any.
+    """Return the name of the job's ModelVersion, then its name in an earlier release, if different.
 
     Earlier releases kept the dots of the job's name, and no predictor could name such a version.
     """
@@ -89,7 +89,7 @@ def problem(job: Mapping[str, Any]) -> str:
 
 
 def is_part_of_another(job: Object, owner_of: Callable[[Object], Object | None]) -> bool:
-    """Whether the job belongs to another one that makes a version, as a Job of a JobSet may: that one does.
+    """Whether a job above this one makes a version, as the JobSet of a Job may: this job then makes none.
 
     Args:
         job: any job.
@@ -126,7 +126,9 @@ def next_step(job: TrainingJob, version: Mapping[str, Any] | None, *, is_part: b
 
 
 def _follow(job: Mapping[str, Any], version: Mapping[str, Any]) -> HandOffStep:
-    """Release a job that has succeeded once its ModelVersion is finished, or belongs to another source."""
+    """Release a job that has succeeded: once its ModelVersion is finished, or at once, with a warning, if the
+    version is of another source.
+    """
     meta = job["metadata"]
     source = version["spec"]["source"].get("job") or {}
     name = version["metadata"]["name"]

@@ -21,7 +21,7 @@ NOT_LISTED = "JobsNotListed"
 
 @dataclass(frozen=True, eq=False)
 class JobKind:
-    """The rules for one kind of job."""
+    """The rules for one kind of job; compared by identity."""
 
     api_kind: OptionalKind
     """The kind in the API."""
@@ -103,7 +103,7 @@ class JobKind:
         return bool(meta["creationTimestamp"] >= created)
 
     def _rank(self, pod: Object) -> int:
-        """Return the index of the Pod's role in `pods.first`; its length if the Pod has no such role."""
+        """Return the index of the Pod's role in `pods.first`, or the length of that list for other Pods."""
         labels = (pod["metadata"].get("labels") or {}).items()
         ranks = (rank for rank, role in enumerate(self.pods.first) if role.items() <= labels)
         return next(ranks, len(self.pods.first))

@@ -12,8 +12,8 @@ from serving.resources.conditions import Condition
 def must_be_created(versions: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the missing Model of these versions has to be created.
 
-    Versions with an owner have lost their Model: it was deleted on purpose, and garbage collection will
-    delete them.
+    Versions with a Model as owner have lost it: it was deleted on purpose, and garbage collection will delete
+    them.
     """
     return any(not is_deleting(version) and not _is_owned(version["metadata"]) for version in versions)
 

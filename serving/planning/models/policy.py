@@ -1,7 +1,8 @@
-"""Policies for the contents of model versions: a version that violates one is Blocked, and has no replicas.
+"""Policies for the contents of model versions: a version that violates one is Blocked, and its replicas stop.
 
 There is one policy for the installation (the settings `models.policy`) and one for each Namespace (its
-annotations). A version must satisfy both. A policy that cannot be understood blocks every version.
+annotations). A version must satisfy both. A policy that cannot be understood blocks every version to which
+it applies, and stops no replicas (`version.must_stop`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ class Examination:
     keys: frozenset[str]
     """Fingerprints of the keys whose signatures were looked for."""
     problem: str = ""
-    """Why it could not be completed."""
+    """Why it could not be completed; empty if it was."""
 
 
 def rules_of(namespace: Mapping[str, Any]) -> frozenset[str]:
@@ -74,12 +75,13 @@ def is_unexamined(
 def violation(
     policies: Iterable[ModelPolicy], status: Mapping[str, Any], problem: str = ""
 ) -> StatusReason | None:
-    """Return why the policies block a version with this status, or None.
+    """Return why the policies block a version with this status, or None: the reason of the first violation,
+    and the messages of all.
 
     Args:
         policies: all must be satisfied.
         status: has `contents` and `signedBy`.
-        problem: why the image could not be examined.
+        problem: why the image could not be examined; empty if it was.
     """
     violations = [reason for policy in policies for reason in _violations(policy, status, problem)]
     if not violations:

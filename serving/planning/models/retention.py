@@ -20,8 +20,7 @@ _NAMED_USERS = 3
 def is_store_shared(versions: ClusterVersions) -> bool:
     """Whether Pods mount the images of the controllers' store, as on one machine, and not on a cluster.
 
-    Without any node the API is that of one machine, whose node has not registered yet: the controllers of a
-    cluster run on its nodes.
+    An API that lists no node is not that of a cluster, whose controllers run on its nodes.
     """
     return not versions.problem and (not versions.nodes or volume.is_one_machine(versions))
 
@@ -76,9 +75,10 @@ class KeepImage:
 
 @dataclass(frozen=True)
 class ReleaseImage:
-    """Remove the image with this digest from the store, if there is one; then remove the finalizer."""
+    """Remove the image with this digest from the store; then remove the finalizer."""
 
     digest: str = ""
+    """Empty if the store keeps the image for others, or the version has no image."""
 
 
 def on_deletion(
@@ -89,7 +89,7 @@ def on_deletion(
     Args:
         version: the ModelVersion.
         users: names of the objects of the API that use the version.
-        pinned_by: names of other owners of a pin on the version's image in the store.
+        pinned_by: names of those, other than the version, that pin its image in the store.
         shared_with: other ModelVersions with the same digest, for which the image is kept.
     """
     if users:

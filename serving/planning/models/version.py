@@ -1,4 +1,4 @@
-"""The phases of a ModelVersion: Pending (its source is missing) → Building → Ready or Failed.
+"""The phases of a ModelVersion: Pending (its source is not ready) → Building → Ready or Failed.
 
 Failed is final. A Ready version becomes Blocked while it violates a policy, and Ready again afterwards.
 `serving.planning.models.retention` decides what happens when it is deleted.
@@ -36,7 +36,7 @@ class WaitForSource:
 
 @dataclass(frozen=True)
 class FailVersion:
-    """The version can never be built, as its spec is immutable."""
+    """The version becomes Failed: its immutable source can never be built, or all attempts failed."""
 
     reason: str
     message: str
@@ -154,6 +154,7 @@ def _after_finish(
     if policy.is_unexamined(policies, status, examination):
         return ExamineImage()
     phase, reason = judge(policies, status, examination)
+    # A Ready version always has the same reason.
     ready = conditions.find(status.get("conditions"), "Ready") or {}
     is_reported = phase == "Ready" or reason == StatusReason(
         ready.get("reason", ""), ready.get("message", "")
@@ -184,7 +185,7 @@ def _from_job(source: Mapping[str, Any], job: TrainingJob | UnknownJob | None) -
 
 
 def _missing_metadata(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
-    """Return the finalizer and owner that are missing; empty if none is."""
+    """Return the metadata to write: the finalizers and the owners, each only if an entry was missing."""
     missing: Object = {}
     finalizers = list(meta.get("finalizers") or [])
     if names.MODEL_IMAGE_FINALIZER not in finalizers:
@@ -231,7 +232,7 @@ def after_failure(
     """
     if attempts >= limit:
         return FailVersion(reason, f"{message}; given up after {attempts} attempts")
-    backoff = min(base * 2 ** min(attempts - 1, 30), cap)
+    backoff = min(base * 2 ** min(attempts - 1, 30), cap)  # at most 30, as a float can overflow
     delay = min(max(backoff, retry_after or 0.0), cap)
     return RetryBuild(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
 

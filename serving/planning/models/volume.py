@@ -65,7 +65,7 @@ def choose(setting: str, versions: ClusterVersions | None) -> VolumeChoice:
 
 
 def is_one_machine(versions: ClusterVersions) -> bool:
-    """Whether every node is Slipway's own: one machine has one node, a cluster has none."""
+    """Whether every node is Slipway's own: one machine has one node, a cluster no such node."""
     nodes = versions.nodes.values()
     return bool(nodes) and all(node.runtime.startswith(_OWN_RUNTIME) for node in nodes)
 

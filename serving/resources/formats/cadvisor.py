@@ -23,7 +23,7 @@ PEAK = "container_memory_max_usage_bytes"
 OOM_EVENTS = "container_oom_events_total"
 STARTED = "container_start_time_seconds"
 GPU_DUTY = "container_accelerator_duty_cycle"
-"""Percent of the last sample period in which the GPU was busy; cAdvisor's name until 1.27."""
+"""Percent of the last sample period in which the GPU was busy; cAdvisor's name until Kubernetes 1.27."""
 GPU_MEMORY = "container_accelerator_memory_used_bytes"
 
 _PERCENT = 100.0

@@ -313,7 +313,7 @@ _IMMUTABLE = (
     "serviceProgressDeadline",
     "warmStart",
 )
-"""Fields on which existing trials depend; budgets and `suspend` may change."""
+"""Fields on which existing trials depend; budgets, `parallelism` and `suspend` may change."""
 
 
 def _immutable(name: str) -> tuple[str, str]:

@@ -22,10 +22,11 @@ Reason = Literal[
     "",
 ]
 """Why a trial ended. The first three have measurements. The next five are results too: the spec does not run.
-After the last two, which do not depend on the spec, the trial is repeated."""
+After `LoadFailed` and `Interrupted`, which do not depend on the spec, the spec may be measured again. Empty:
+the trial has not ended."""
 
 FINISHED = ("Succeeded", "Failed")
-"""Phases in which a Trial, or a ProfilingExperiment, changes no more."""
+"""Phases in which a Trial changes no more, and a ProfilingExperiment only after a change of its spec."""
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 """The schema of an object whose unknown fields are kept."""
 

@@ -42,7 +42,7 @@ class ReplicaConnector(aiohttp.TCPConnector):
         try:
             async with asyncio.timeout(timeout.sock_connect):
                 _, handler = await self._loop.create_unix_connection(self._factory, path)
-        except TimeoutError:  # aiohttp turns it into its own ConnectionTimeoutError
+        except TimeoutError:  # an OSError too, which aiohttp itself turns into ConnectionTimeoutError
             raise
         except OSError as error:
             raise UnixClientConnectorError(path, req.connection_key, error) from error

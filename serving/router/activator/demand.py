@@ -1,7 +1,8 @@
 """Reports to each Autoscaler how many requests wait for its target.
 
-A report is written at once when the first request arrives and when none is left, and regularly in between. It
-is the activator's own entry of `Autoscaler.status.demand`; the Autoscaler controller decides.
+A report is written at once when the first request arrives, when none waits any more and when a wake has
+ended, and regularly while requests wait. It is the activator's own entry of `Autoscaler.status.demand`; the
+Autoscaler controller decides.
 """
 
 import datetime as dt
@@ -27,7 +28,7 @@ class WaitingRequests:
 
     count: int = 0
     last_request: float = 0.0
-    """Unix seconds."""
+    """Arrival in Unix seconds; 0 without a request."""
     last_wake: dict[str, Any] | None = None
     """The last wake of the target, as `wake.report` returns it."""
 
@@ -69,7 +70,9 @@ class DemandReporter:
         await self._loop.run()
 
     async def withdraw(self) -> None:
-        """Remove the reports, those of waiting requests first, after `run`: this activator holds none."""
+        """Remove the reports once `run` has ended, those with waiting requests first: this activator holds no
+        request any more.
+        """
         keys = sorted(self._written, key=lambda key: not self._written[key])
         await withdraw(self._kube, kinds.AUTOSCALER, keys, self._manager)
 
@@ -83,7 +86,8 @@ class DemandReporter:
             or (reported.count > 0) != (waiting.count > 0)
             or reported.last_wake != waiting.last_wake
         )
-        # NONE_WAITING without urgency: the backends that had requests are gone, and so is the last request.
+        # NONE_WAITING, though a report has been written: the backends of its last request are gone, so that
+        # the time of that request must leave the report too.
         if urgent or waiting == NONE_WAITING:
             self._loop.add(key)
 

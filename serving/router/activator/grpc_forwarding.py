@@ -130,8 +130,8 @@ class _ReplicaChannels:
     async def open(self, replica: Endpoint) -> AsyncIterator[Any]:
         """Yield a connected channel, and close it afterwards.
 
-        It connects before any call, as a call does not distinguish a failed connection, after which another
-        replica can get the call, from a failed call.
+        It connects before any call: after a failed connection another replica can get the call, but the error
+        of a call would not distinguish a failed connection from a failed call.
 
         Raises:
             NotConnected: the connection failed, or takes too long.

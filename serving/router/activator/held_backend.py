@@ -118,6 +118,7 @@ class HeldBackend:
         self._retries = RetryPolicy()
         self._tickets = itertools.count()
         self._turns: dict[int, asyncio.Future[Endpoint]] = {}
+        """By ticket of a waiting request: the replica that it gets, once it is its turn."""
         self._held_since: dict[int, float] = {}
         """Monotonic arrival times of tickets that arrived without a ready replica and still have none."""
         self._cold_since: float | None = None
@@ -136,11 +137,14 @@ class HeldBackend:
         self._retries = retries
 
     def end(self, successor: "HeldBackend | None", refusal: Refusal = GONE) -> None:
-        """Move waiting requests to the successor, or refuse them; a request that has a replica keeps it."""
+        """Move waiting requests to the successor, or refuse them; a request that has a replica keeps it.
+
+        Ready replicas still take the waiting requests, unless the activator stops; a request that they do not
+        accept moves then.
+        """
         self._end = (
             partial(_Moved, successor) if successor is not None else partial(Refused, self.name, refusal)
         )
-        # The replicas of a removed backend still take its waiting requests.
         if not self.queue.replicas or refusal is STOPPING:
             for turn in self._turns.values():
                 if not turn.done():
@@ -262,7 +266,7 @@ class HeldBackend:
     def _dispatch(self) -> None:
         for ticket, replica in self.queue.dispatch():
             turn = self._turns.get(ticket)
-            if turn is None or turn.done():
+            if turn is None or turn.done():  # moved, refused or cancelled; its task has not run since
                 self.queue.remove(ticket)
                 continue
             turn.set_result(replica)

@@ -65,7 +65,7 @@ class ActivatorMetrics:
 
     def page(self) -> str:
         """Return the page, in Prometheus's text format."""
-        # prometheus_client refuses a gauge with the name of the counter without `_total`.
+        # As text, as prometheus_client refuses a gauge with the name of the counter without `_total`.
         held = [
             f"{HELD}{{{labels.text}}} {count}\n"
             for labels, count in self._waiting()

@@ -88,7 +88,10 @@ async def run_in_pod(
 
 
 async def _until_envoy_ended(data_dir: DataDir, settings: GatewaySettings) -> None:
-    """Wait while an Envoy answers; its process may not be seen from this container."""
+    """Wait while an Envoy answers, at most for the time that it may take to drain.
+
+    Its process may not be seen from this container.
+    """
     deadline = clock.monotonic() + settings.leave_seconds + settings.drain_seconds
     async with Admin(data_dir.admin_socket) as admin:
         with suppress(errors.Unavailable):
@@ -118,6 +121,7 @@ async def _run(data_dir: DataDir, settings: Settings, readiness: Readiness) -> N
 def connections(settings: Settings, sockets: Path) -> aiohttp.ClientSession:
     """Return the client session for requests to replicas, of which some have Unix sockets in `sockets`."""
     return aiohttp.ClientSession(
+        # No limit of connections (0): the request queues bound the requests.
         connector=ReplicaConnector(sockets, limit=0, keepalive_timeout=settings.activator.idle_seconds),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.gateway.connect_timeout_seconds),
         auto_decompress=False,
@@ -186,7 +190,7 @@ class Activator:
         self._scaled_by: dict[Key, set[HeldBackend]] = {}
         """Backends by Autoscaler."""
         self._last_wakes: dict[Key, dict[str, Any]] = {}
-        """By Autoscaler."""
+        """By Autoscaler, as `wake.report` returns them."""
         self._tasks = asyncio.TaskGroup()
 
     async def page(self) -> str:

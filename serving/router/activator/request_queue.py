@@ -55,9 +55,9 @@ class RequestQueue:
     _dispatched: dict[int, Endpoint] = field(default_factory=dict)
     """The replica of each ticket whose answer has not begun."""
     _load: dict[Endpoint, int] = field(default_factory=dict)
-    """Number of dispatched tickets of each replica; none is 0."""
+    """Number of dispatched tickets by replica; a replica without one is absent."""
     _suspect: set[Endpoint] = field(default_factory=set)
-    """Ready replicas that have failed once."""
+    """Ready replicas that have failed at least once."""
     _replicas: tuple[Endpoint, ...] = ()
 
     def __len__(self) -> int:

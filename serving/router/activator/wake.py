@@ -21,7 +21,7 @@ def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> l
     Args:
         accepted: arrival of the first request, in Unix seconds.
         released: when that request went to the replica, in Unix seconds.
-        pod: the replica's; if the node reports no start, everything is `other`.
+        pod: the replica's; if the node reports no start, or times out of order, everything is `other`.
     """
     start = _start_report(pod)
     if start is not None and start["ready"] <= accepted:

@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 5.0
 class Admin:
     """A connection to one Envoy's admin socket.
 
-    Every method raises `errors.Unavailable` if Envoy does not answer.
+    Every method but `close` raises `errors.Unavailable` if Envoy does not answer.
     """
 
     def __init__(self, socket: Path) -> None:

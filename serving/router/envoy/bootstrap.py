@@ -76,8 +76,9 @@ end
 """
 """The Lua filter of sticky routes: gives a caller without the sticky header an identity.
 
-The identity is 32 hex digits, in a cookie and in a response header. `header` in the route's metadata is the
-name of the sticky header. Envoy chooses the route again, as the arm depends on the identity.
+The identity is 32 hex digits. The response that brings a new one has it in a cookie and in `CALLER_HEADER`.
+`header` in the route's metadata is the name of the sticky header. Envoy chooses the route again, as the arm
+depends on the identity.
 """
 
 
@@ -149,6 +150,8 @@ def _overload_manager(settings: GatewaySettings) -> Json:
                 },
             },
         ],
+        # Thresholds are shares of the heap: idle streams end first, then those that buffer most; new requests
+        # are refused last.
         "actions": [
             {
                 "name": "envoy.overload_actions.shrink_heap",
@@ -236,7 +239,7 @@ def _private_listener(settings: GatewaySettings, socket: str) -> Json:
     return {
         "name": "private",
         "address": {"pipe": {"path": socket, "mode": 0o600}},
-        # Probes are answered when clients have all the connections that they may have.
+        # Probes are answered even while clients have all the connections that they may have.
         "ignore_global_conn_limit": True,
         "filter_chains": [{"filters": [_connection_manager("private", settings, [])]}],
     }
@@ -276,8 +279,8 @@ def _connection_manager(
             "stream_idle_timeout": f"{settings.header_seconds}s",
             # A client that sends a byte now and then is never idle: this limits the whole request.
             "request_timeout": f"{settings.request_seconds}s",
-            # It begins at the end of the last stream, when a slow client may still read the answer out of the
-            # kernel's buffer.
+            # A connection's idle time begins at the end of its last stream, when a slow client may still read
+            # the answer out of the kernel's buffer: so it is as long as a stream's.
             "common_http_protocol_options": {"idle_timeout": f"{settings.stream_idle_seconds}s"},
             "http_filters": [
                 *filters,

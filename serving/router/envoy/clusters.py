@@ -18,8 +18,8 @@ Number = TypeVar("Number", int, float)
 
 _CONNECTIONS_TO_A_REPLICA = 10_000
 """Further requests wait for one. Linux has 28,232 ports for connections to one address, and looks at the odd
-or the even ones first: when 14,116 are in use, each connect(2) searches those, for a millisecond in which
-Envoy's worker does nothing else."""
+or the even ones first: once these 14,116 are in use, each connect(2) searches all of them in vain, for a
+millisecond in which Envoy's worker does nothing else."""
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -36,7 +36,7 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
     )
     detection = _outlier_detection(policy.ejection, settings)
     if detection is not None and not policy.ejection.consecutive_server_errors:
-        # No answer is a failure, only a try without an answer.
+        # An answer of any status counts as a success: only a try without an answer is a failure.
         never = envoy.MatchPredicate(not_match=envoy.MatchPredicate(any_match=True))
         options.outlier_detection.error_matcher.CopyFrom(never)
     return envoy.Cluster(
@@ -67,7 +67,7 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
 def _thresholds(cluster: Cluster, settings: GatewaySettings) -> envoy.CircuitBreakers.Thresholds:
     policy = cluster.policy
     unlimited = UInt32Value(value=settings.max_requests)
-    # Requests that no replica accepted wait at the activator, which has its own bounds.
+    # A retry takes a request that no replica accepted to the activator, which has its own bounds.
     min_retries = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
     budget = _or_default(policy.retry_budget_percent, settings.retry_budget_percent)
     return envoy.CircuitBreakers.Thresholds(
@@ -123,7 +123,7 @@ class SocketFolders:
     activator: str
     """The activator's, each named by `socket_name`."""
     pods: str
-    """The Pods': `Endpoint.socket`."""
+    """The Pods', each named by `Endpoint.socket`."""
 
     @classmethod
     def of(cls, data_dir: DataDir) -> "SocketFolders":
@@ -135,7 +135,7 @@ def load_assignment(cluster: Cluster, folders: SocketFolders) -> envoy.ClusterLo
     """Return a cluster's endpoints: its replicas and, with lower priority, the activator if it is on demand.
 
     The activator gets requests while there is no replica, and requests that no replica accepted (see
-    `routes`).
+    `retries`).
     """
     replicas = [_address(endpoint, folders.pods) for endpoint in cluster.endpoints]
     # Envoy's priorities have no gaps: the activator's 1 needs a 0, even without replicas.

@@ -12,7 +12,8 @@ from serving.router.plan import openai_errors
 from serving.settings import GatewaySettings
 
 _OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
-"""HTTP statuses for which `grpc_status.STATUS_OF` replaces Envoy's gRPC status: UNIMPLEMENTED for 404."""
+"""HTTP statuses for which Envoy's gRPC status, such as UNIMPLEMENTED for 404, is replaced by that of
+`grpc_status.STATUS_OF`."""
 
 Json = dict[str, Any]
 
@@ -103,7 +104,9 @@ def _json(body: Json) -> Json:
 
 
 def _grpc_errors() -> list[Json]:
-    """Return the rules for local replies to gRPC requests: another status than Envoy's, and plain text."""
+    """Return the rules for local replies to gRPC requests: all in plain text, and all but the last with a
+    gRPC status of our own.
+    """
     is_grpc = {
         "header_filter": {
             "header": {"name": "content-type", "string_match": {"prefix": grpc_status.CONTENT_TYPE}}
@@ -123,6 +126,7 @@ def _grpc_errors() -> list[Json]:
 def _grpc_error(filters: list[Json], grpc_code: int, message: str = "%LOCAL_REPLY_BODY%") -> Json:
     return {
         "filter": _all_of(*filters),
+        # Envoy adds its own gRPC status only to a reply without one.
         "headers_to_add": [{"header": {"key": "grpc-status", "value": str(grpc_code)}}],
         "body_format_override": _text(message),
     }

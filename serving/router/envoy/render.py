@@ -90,7 +90,11 @@ class Renderer:
         """The names of the route configurations that were rendered at least once."""
 
     def render(self, plan: RoutePlanChanges) -> ResourceChanges:
-        """Return the changes of a plan as resources; weights or endpoints alone change no route."""
+        """Return the changes of a plan as resources.
+
+        The public routes are among them at first, and then only if those of a service differ: weights in a
+        layer change no route.
+        """
         changed_clusters: dict[str, Resource | None] = dict.fromkeys(plan.clusters)
         changed_endpoints: dict[str, Resource | None] = dict.fromkeys(plan.clusters)
         for name, cluster in plan.clusters.items():

@@ -85,7 +85,7 @@ def probe_entry(probe: ProbeRoute, settings: GatewaySettings) -> bytes:
     action = envoy.RouteAction(
         cluster=probe.cluster,
         prefix_rewrite="/",
-        timeout=duration(0),
+        timeout=duration(0),  # none: the prober has its own
         idle_timeout=duration(settings.stream_idle_seconds),
     )
     return _tree_entry(probe.prefix, envoy.Route(match=envoy.RouteMatch(prefix=probe.prefix), route=action))

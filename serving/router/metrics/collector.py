@@ -66,12 +66,12 @@ class StatisticsCollector:
         self._routes_known = False
 
     def set_labels(self, route: Key, labels: Mapping[str, Labels], *, with_tokens: bool = False) -> None:
-        """Set the labels of a Route's clusters; none removes the Route from the page.
+        """Set the labels of a Route's clusters; an empty mapping removes the Route from the page.
 
         Args:
             route: the Route.
             labels: by cluster.
-            with_tokens: whether Envoy counts the tokens of its requests.
+            with_tokens: whether Envoy counts the tokens of the Route's requests.
         """
         if with_tokens:
             self._token_routes.add(route)
@@ -88,7 +88,7 @@ class StatisticsCollector:
         self._routes_known = True
 
     async def page(self, *, buckets: bool = True) -> str:
-        """Return the page of metrics, with a new reading if Envoy answers in time.
+        """Return the page of metrics, with a new reading unless the last one is fresh or Envoy is late.
 
         Args:
             buckets: with the buckets of histograms, which are most of the page.
@@ -121,7 +121,7 @@ class StatisticsCollector:
         return {cluster for route in self._token_routes for cluster in self._labels.get(route, ())}
 
     async def _refresh(self) -> str:
-        """Read once for all concurrent requests; return why there is no new reading, or an empty text."""
+        """Read once for all concurrent requests; return why there is no fresh reading, or an empty text."""
         if clock.monotonic() < self._fresh_until:
             return ""
         if self._reading is None or self._reading.done():

@@ -27,7 +27,7 @@ _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
 
 
 class RequestCounts(NamedTuple):
-    """Requests to one cluster: all received ones, and those without a response yet."""
+    """Requests to one cluster: all received ones, and those whose response has not ended."""
 
     received: int
     in_flight: int
@@ -94,7 +94,7 @@ class EnvoyCounts:
             now: Unix seconds.
         """
         for name, answer in answers.items():
-            if name not in clusters:  # removed, which Envoy delays until its last request ends
+            if name not in clusters:  # removed: Envoy does this after its last request, so `answer` is final
                 self._earlier_answers[name] = answer
             elif self._was_added_again(name, clusters[name]):
                 self._earlier_answers[name] = self._answers.get(name, _NO_ANSWERS)

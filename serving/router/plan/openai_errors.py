@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 PATH = r"[^?]*/v1/((chat/)?completions|models(/[^?:]*)?)(\?.*)?"
-"""Regular expression of the paths, with or without the prefix of an Inference; `models/x:predict` is of
-another API.
+"""Regular expression of a whole path of the API and its query, with or without the prefix of an Inference;
+`models/x:predict` is of another API.
 """
 SERVER_ERROR = 500
 """The lowest status of an error of type `server_error`."""

@@ -72,7 +72,8 @@ class RouteTable:
                 self._addresses.claim(prefix, _precedence(service), service)
             owner = self._addresses.owner(prefix)
             if owner is not previous_owner:
-                # The other Routes that claim the prefix are served now, or no longer, or name another owner.
+                # The other Routes that claim the prefix are served now, or no longer, or must name another
+                # owner in their reason.
                 self._touched |= {precedence.route for precedence in self._addresses.claims(prefix)}
                 self._transfer_claims(previous_owner, owner)
 

@@ -27,6 +27,8 @@ NOTHING_PROVEN = "no revision of this service has been proven yet"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.1."""
 _RESERVED_HEADERS = ("x-slipway-", "x-envoy-", "x-gateway-destination-endpoint")
+"""Beginnings of the names of headers that do not identify a caller: gateways set them. The last one names a
+replica in the Gateway API Inference Extension."""
 _SOCKET_NAME_BYTES = 6
 """Among a million clusters, two have the same socket name with a probability of 1 in 500."""
 

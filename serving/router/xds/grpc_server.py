@@ -52,7 +52,7 @@ class _Handler:
         self._server = server
 
     async def stream(self, requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
-        """Respond until Envoy closes the stream or sends a malformed request."""
+        """Respond until Envoy closes the stream or `receive` raises an error for a request."""
         responses: asyncio.Queue[bytes | None] = asyncio.Queue()
         session = self._server.open_session(responses.put_nowait)
 

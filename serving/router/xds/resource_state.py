@@ -45,7 +45,7 @@ class ResourceState(Generic[V]):
         self._dirty = self.target.keys() | self.acknowledged.keys()
 
     def sent(self, name: str) -> V | None:
-        """Return the version that Envoy has once it accepts the response in flight; None if uncertain."""
+        """Return the version that Envoy has after the response in flight; None if absent or uncertain."""
         if name in self._uncertain:
             return None
         return self._in_flight[name] if name in self._in_flight else self.acknowledged.get(name)
@@ -60,11 +60,11 @@ class ResourceState(Generic[V]):
         return {name: version for name, version in versions.items() if version is not None}
 
     def to_update(self) -> list[str]:
-        """Return the resources that Envoy lacks, or has in another version."""
+        """Return the resources whose target version Envoy may lack after the response in flight."""
         return [name for name in self._differing() if name in self.target]
 
     def to_remove(self) -> list[str]:
-        """Return the resources that Envoy should not have."""
+        """Return the resources that, after the response in flight, Envoy may have and should not have."""
         return [name for name in self._differing() if name not in self.target]
 
     def mark_sent(self, versions: Mapping[str, V | None]) -> None:

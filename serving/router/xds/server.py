@@ -197,6 +197,7 @@ class DeltaXdsServer:
             subscription.started = True
         else:
             for name in (*request.resource_names_subscribe, *request.resource_names_unsubscribe):
+                # Without effect on weights, whose state is by key prefix: `_send_layers` resends layers.
                 state.forget(name)
         subscription.names |= set(request.resource_names_subscribe)
         subscription.names -= set(request.resource_names_unsubscribe)

@@ -99,6 +99,7 @@ class UpdateOrder:
         }
 
     def _has(self, dependencies: Dependencies) -> bool:
+        """Whether Envoy has all named clusters, the weights, and endpoints wherever there is weight."""
         return (
             self._can_serve(dependencies.serving)
             and all(None not in self.clusters.possible_versions(name) for name in dependencies.named)

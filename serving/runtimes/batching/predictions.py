@@ -51,7 +51,7 @@ class SinglePredictions:
         self._settings = settings
         self._worker = worker
         self._unanswered = 0
-        """Requests that wait for the worker, and the one that the worker predicts."""
+        """Requests whose client is connected: those that wait for the worker, and the one being predicted."""
 
     async def infer(self, request: InferenceRequest, receive: Receive) -> Outputs:
         """Return the requested outputs."""

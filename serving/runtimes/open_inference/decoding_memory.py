@@ -17,8 +17,8 @@ _WIDE_JSON_BYTE = 6
 """JSON with non-ASCII characters, one of which can make Python store a string in four bytes per character."""
 _JSON_TOKENS = ((b",", 100), (b'"', 60), (b"[", 300), (b"{", 1000))
 """Added for each such byte of JSON: the value after a comma, a string (half of it for each quote), a list and
-an object. A list or an object takes half of its figure, but five times the time of a number; no request has
-many."""
+an object. The figures of a list and an object are twice their memory, as each takes five times the time of a
+number; no request has many."""
 _BINARY_STRING_BYTE = 12
 """A binary tensor of BYTES: a string of two bytes takes six bytes in the body, and 60 as an object."""
 _MESSAGE_BYTE = 32

@@ -59,6 +59,7 @@ class InferenceRequest:
     outputs: tuple[RequestedOutput, ...] | None
     """None: all outputs, in the form of `binary`."""
     binary: bool
+    """Where `outputs` is None: whether all outputs are sent as binary instead of JSON."""
 
 
 def decode(body: bytes, header_length: str | None) -> InferenceRequest:

@@ -22,14 +22,14 @@ def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:
             "inputs", "must be one tensor" if len(inputs) == 1 else f"must be {names}", requested
         )
     by_name = {declared.name: declared for declared in inputs}
-    arrays = {}
+    array_by_name = {}
     for i, tensor in enumerate(request.inputs):
         if tensor.name not in by_name:
             rule = f"must be {' or '.join(repr(name) for name in by_name)}"
             raise bad_request(f"inputs[{i}].name", rule, tensor.name)
         _check(f"inputs[{i}]", tensor, by_name[tensor.name])
-        arrays[tensor.name] = tensor.array
-    return [arrays[declared.name] for declared in inputs]
+        array_by_name[tensor.name] = tensor.array
+    return [array_by_name[declared.name] for declared in inputs]
 
 
 def _check(field: str, tensor: Tensor, declared: Input) -> None:

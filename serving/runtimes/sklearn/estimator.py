@@ -33,7 +33,7 @@ class Estimator:
         self.outputs = self._probe()
 
     def _probe(self) -> tuple[Output, ...]:
-        """Return the outputs, and set the seconds of a prediction of one row."""
+        """Return the outputs, and set `row_seconds`, the duration of a prediction of one row."""
         names = [name for name, method in _METHODS.items() if hasattr(self._model, method)]
         shape = tuple(1 if size == -1 else size for size in self._input.shape)
         zero: object = b"" if self._input.datatype == "BYTES" else 0

@@ -68,7 +68,7 @@ def estimator(files: VerifiedModel) -> Any:
     try:
         if isinstance(file.data, mmap.mmap) and file.data[:1] == _PICKLE:
             model = _Unpickler(file).load()
-        else:
+        else:  # a compressed file, or an empty one, which is not mapped
             model = joblib.load(io.BytesIO(file.data))
     except Exception as error:  # unpickling runs the model's own code, which may raise anything
         raise errors.Permanent(

@@ -56,7 +56,7 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    files = ModelFiles(("model.joblib", "model.pkl"))
+    files = ModelFiles(("model.joblib", "model.pkl"))  # an image has one of the two
     return process.main(process.Runtime("sklearn", files, _framework, process.tensor_application))
 
 

@@ -9,7 +9,7 @@ from serving.resources import names
 
 
 def usable() -> str:
-    """Return the CPU, unless the container has a share of a GPU.
+    """Return `cpu`, or `cuda` where the container has a share of a GPU.
 
     Raises:
         errors.Permanent: `NoGpu`, PyTorch cannot use the GPU; the CPU would be slow without notice.

@@ -40,12 +40,15 @@ class Program:
 
 
 def save(program: torch.export.ExportedProgram, directory: Path) -> None:
-    """Write both files atomically, the program last; this removes the weights from `program`."""
+    """Write each file atomically, the program last, as weights alone are no model.
+
+    This removes the weights from `program`.
+    """
     state = dict(program.state_dict)
     with atomic_file.replacing(directory / MODEL_WEIGHTS) as path, Path(path).open("wb") as file:
         torch.save(state, file)
     for name, tensor in state.items():
-        # One expanded element: the graph keeps its shapes, and the archive stores four bytes.
+        # One expanded element: the graph keeps its shapes, and the archive stores one element.
         placeholder = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
         program.state_dict[name] = (
             torch.nn.Parameter(placeholder, requires_grad=False)

@@ -29,7 +29,7 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    files = ModelFiles(("model.pt2",), ("weights.pt",))
+    files = ModelFiles(programs=("model.pt2",), model_weights=("weights.pt",))
     return process.main(process.Runtime("pytorch", files, _framework, process.tensor_application))
 
 
@@ -42,6 +42,7 @@ def _framework() -> process.Framework[Any]:
     from serving.runtimes.torch import device, files, model  # noqa: PLC0415
 
     load = functools.partial(files.load, device=device.usable())
+    # The constructor runs the program for the first time; the instance is served.
     return process.Framework(load=load, warm=model.TorchModel)
 
 

@@ -42,7 +42,8 @@ def load(files: VerifiedModel, device: str) -> Checkpoint:
     """
     with tempfile.TemporaryDirectory(prefix="slipway-checkpoint-") as folder:
         for file in (files.program, *files.model_weights.values()):
-            # The library opens the file that was verified, whatever has its name now.
+            # `model_weights` also has the tokenizer's and the other files. By the link the library opens the
+            # file that was verified, even if another file has its name now.
             Path(folder, file.name).symlink_to(file.reopen_path)
         try:
             return load_folder(folder, device)

@@ -1,4 +1,4 @@
-"""Runs a causal language model for rows of a cache: a part of a prompt, or every sequence's next token."""
+"""Runs a causal language model for rows of a cache: prompts, a part of one, or each sequence's next token."""
 
 import math
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ POSITIONS_MULTIPLE = 64
 
 
 class Decoder:
-    """A model and the cache of `rows` sequences and of one prompt that is being read.
+    """A model and the cache of `rows` sequences and of one long prompt.
 
-    Sequences have the rows from 0; the prompt that is being read has a row of its own until it is whole.
+    Sequences have the rows from 0; the long prompt, which is read in parts, has the row behind them until it
+    is whole.
     """
 
     def __init__(self, model: Any, rows: int, capacity: int) -> None:
@@ -62,12 +63,12 @@ class Decoder:
         return self._logits([list(tokens)], positions[None], visible[None, None])[0]
 
     def keep_prompt(self, row: int, length: int) -> None:
-        """Move the prompt that has been read to a sequence's row."""
+        """Copy the long prompt, once it has been read, to a sequence's row."""
         with torch.inference_mode():
             self._cache.copy(self._prompt_row, row, length)
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Move a sequence to another row."""
+        """Copy a sequence to another row."""
         with torch.inference_mode():
             self._cache.copy(source, target, length)
 

@@ -115,7 +115,7 @@ class Generation:
     last: TokenChoice = field(default_factory=lambda: TokenChoice(0, 0.0))
     """The last generated token, which the next step reads."""
     last_at: float = 0.0
-    """Seconds of the monotonic clock."""
+    """When `last` was generated, in seconds of the monotonic clock; 0 before the first token."""
 
     @property
     def length(self) -> int:
@@ -172,7 +172,9 @@ class Engine:
         return generation
 
     def check_room(self) -> None:
-        """Refuse one more request where too many wait; a request that is refused early costs no tokens.
+        """Refuse one more request where too many wait.
+
+        A server also calls it before it converts a prompt to tokens, which is costly.
 
         Raises:
             errors.Temporary: too many requests wait.

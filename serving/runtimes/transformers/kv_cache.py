@@ -90,7 +90,10 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
         return self._span.length, 0
 
     def get_seq_length(self) -> int:
-        """Return the number of positions before those of the next call."""
+        """Return the number of positions before those of the next call.
+
+        It is 0 for rows that differ: the decoder passes `position_ids`, so that models need not compute them.
+        """
         return self._span.first_position
 
     def get_max_length(self) -> int:

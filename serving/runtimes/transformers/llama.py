@@ -41,7 +41,7 @@ def config(tokenizer: Any, *, width: int, layers: int, context: int, **changed: 
         width: channels of the hidden states; a multiple of 8 up to 128, and of 64 above.
         layers: number of layers.
         context: tokens of the longest sequence.
-        changed: further fields of `LlamaConfig`.
+        changed: fields of `LlamaConfig` besides those below, or in place of them.
     """
     head_width = min(32, width // 4)
     heads = width // head_width

@@ -21,7 +21,7 @@ class CacheShape(NamedTuple):
 
 
 def shape(sequences: int, context: int, tokens: int) -> CacheShape:
-    """Return the shape that is wanted, or the largest one below for which the memory is enough.
+    """Return the wanted shape; without the memory for it, one of fewer sequences, or of one shorter sequence.
 
     Args:
         sequences: the wanted number of sequences.

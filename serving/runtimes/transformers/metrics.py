@@ -130,7 +130,7 @@ class EngineMetrics:
         return generate_latest(self._registry)
 
     def load(self, *, running: int, waiting: int, waiting_tokens: int, cache: float) -> None:
-        """Set the present load; `cache` is the share of the KV cache that is reserved."""
+        """Set the present load; `cache` is the share of the KV cache that holds running requests."""
         self._running.set(running)
         self._waiting.set(waiting)
         self._waiting_tokens.set(waiting_tokens)

@@ -82,7 +82,7 @@ def _framework() -> process.Framework[Any]:
 
 
 def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
-    """Run each operation of the decoder once, as the first run allocates and compiles."""
+    """Run the model once in each way in which the decoder calls it, as first runs allocate and compile."""
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
 
     decoder = Decoder(loaded.model, rows=1, capacity=64)
@@ -126,7 +126,7 @@ def _application(
     )
 
     def run_engine() -> None:
-        threads.raise_openmp(os.environ)
+        threads.raise_openmp(os.environ)  # OpenMP has a limit for each thread
         engine.run()
 
     thread = threading.Thread(target=run_engine, name="engine", daemon=True)

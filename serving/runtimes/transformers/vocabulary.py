@@ -39,7 +39,7 @@ class Vocabulary:
         Args:
             tokenizer: a `PreTrainedTokenizerFast`, which may have added tokens without an embedding.
             ends: tokens that end a generation.
-            embeddings: number of the model's embeddings; greater tokens are refused.
+            embeddings: number of the model's embeddings; tokens from this number on are refused.
         """
         self._tokenizer = tokenizer
         self.ends = ends

@@ -1,8 +1,8 @@
 """Entry point of a locust process: `python -m tuner.load.driver FD PARENT CORE USER [CGROUP...]`.
 
 FD is the socket to the parent, PARENT a pidfd of it, CORE the core to pin to, USER the user id to take, each
-CGROUP a directory to join; -1 leaves core or user unchanged. Steps that need root come before the import of
-locust; the change of the user, which gives root up, comes last.
+CGROUP a directory to join; -1 leaves core or user unchanged. The import of locust is already pinned, limited
+and hidden. The change of the user comes after the import: the user need not be able to read the modules.
 """
 
 import os

@@ -18,11 +18,11 @@ def stay_on(core: int) -> None:
 def join(cgroups: Sequence[str]) -> None:
     """Move this process to these cgroups, which limit it and its children."""
     for cgroup in cgroups:
-        Path(cgroup, "cgroup.procs").write_text("0")
+        Path(cgroup, "cgroup.procs").write_text("0")  # 0 is the process that writes
 
 
 def hide_machine() -> None:
-    """Show this process its own PID namespace in /proc, if it has one; give it its own shared memory."""
+    """If this process has its own PID namespace, show that in /proc, and give it its own shared memory."""
     if not namespaces.is_first_process():
         return
     namespaces.unshare(namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC)
@@ -35,7 +35,7 @@ def give_up_rights(user: int) -> None:
     """Give up root for an unprivileged user, unless it is -1: a locustfile has no more rights than its
     author.
 
-    Neither new privileges nor the system calls that containers may not use remain.
+    Any user is denied new privileges, and the system calls that containers may not use.
     """
     if user >= 0:
         keep_importable()

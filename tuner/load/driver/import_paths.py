@@ -14,7 +14,7 @@ def keep_importable() -> None:
     sys.path[:] = [opened.get(entry, entry) for entry in sys.path]
     for module in list(sys.modules.values()):
         paths = getattr(module, "__path__", None)
-        if isinstance(paths, list):
+        if isinstance(paths, list):  # a namespace package computes its paths from sys.path
             paths[:] = [_by_descriptor(path, opened) for path in paths]
 
 

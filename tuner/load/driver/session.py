@@ -26,7 +26,7 @@ def serve(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     lines = channel.makefile("rb")
     plan = json.loads(lines.readline() or b"{}")
-    if not plan:
+    if not plan:  # the parent ended before it sent one
         return
     try:
         session = Session(channel, plan)
@@ -116,7 +116,8 @@ class Session:
         # A user that stops ends its request first.
         longest = self._load.timeout if count < before else patience
         _wait_until(lambda: self._runner.user_count == count, longest)
-        # Of hundreds of users that connect at once, some wait a second for their first response only.
+        # Of hundreds of users that connect at once, some wait a second for their first response, and never
+        # again that long.
         _wait_until(lambda: not self._load.new_users, patience)
 
     def reply(self, content: Callable[[], dict[str, Any]]) -> None:

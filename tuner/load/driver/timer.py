@@ -40,6 +40,7 @@ class Timer:
 
     def _set(self, moment: float) -> None:
         seconds, part = divmod(moment, 1)
+        # At least 1 ns, so that rounding cannot make `_PAST` a time of 0.
         value = struct.pack("@qqqq", 0, 0, int(seconds), max(1, int(part * 1e9)))
         if self._libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, value, None) != 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime")

@@ -18,10 +18,10 @@ class LocustfileError(Exception):
 
 
 def users(source: str) -> list[type[locust.User]]:
-    """Return the users of a locustfile.
+    """Return the user classes of a locustfile.
 
     Raises:
-        LocustfileError: its import raises, or it has no users.
+        LocustfileError: its code raises, or it has no user class.
     """
     module = types.ModuleType(_NAME)
     sys.modules[_NAME] = module
@@ -36,6 +36,7 @@ def users(source: str) -> list[type[locust.User]]:
 
 
 def _reason(error: BaseException) -> str:
+    """Return an error as text, with the innermost line of the locustfile that raised it."""
     lines, entry = [], error.__traceback__
     while entry is not None:
         if entry.tb_frame.f_code.co_filename == f"{_NAME}.py":

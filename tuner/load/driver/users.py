@@ -80,6 +80,7 @@ def opened(load: ProcessLoad) -> type[locust.User]:
     client = RecordingClient(load.url, load.log, timeout=load.timeout, connections=load.most_unanswered)
 
     def send(due: float) -> None:
+        """Send the next request without waiting for it; record it as failed if too many are unanswered."""
         request = next(requests)
         if len(load.log.unanswered) < load.most_unanswered:
             gevent.spawn(client.send, request, due)
@@ -89,19 +90,19 @@ def opened(load: ProcessLoad) -> type[locust.User]:
         load.log.record(due, now, error, behind=now - due)
 
     def schedule(rate: float) -> None:
-        """Send at this rate until it changes; a request whose time has passed is sent late, never skipped."""
+        """Send at this rate until it changes; requests whose time has passed follow at once, none skipped."""
         due = time.monotonic() + next(gaps) / rate
         while load.rate == rate:
             if due > time.monotonic():
                 load.timer.wait_until(due)
-                continue
+                continue  # a change of the rate ends the wait as well
             send(due)
             due += next(gaps) / rate
-            gevent.sleep(0)
+            gevent.sleep(0)  # lets the request's greenlet run
 
     class OpenLoopUser(locust.User):  # type: ignore[misc]
         @locust.task  # type: ignore[untyped-decorator]
-        def send(self) -> None:
+        def send_requests(self) -> None:
             while self._state == LOCUST_STATE_RUNNING:
                 if load.rate > 0:
                     schedule(load.rate)

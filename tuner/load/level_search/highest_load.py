@@ -1,19 +1,21 @@
 """The search for the highest load that meets the constraints, one window at a time. Pure.
 
 If the load has `levels`, they are measured in turn. Otherwise levels grow (users from 1, by at most a factor
-of eight; rates from the duration of one request) until latencies reach their limit, two levels in turn give
-no more throughput, the target fails, or the highest allowed level is reached. These windows are short, and
-are extended only if they do not decide. The curves through all windows (`load_model`) give the highest load
-at which another window would meet the limits; of users, the fewest with that throughput. If this throughput
-can still win, some loads near the result get a short window, and the result gets a whole one. If the curves
-then move the result, the new load gets a window as well.
+of eight; rates from `first_rate`, which shows the duration of one request) until latencies reach their limit,
+two levels in turn give users no more throughput, the target fails, or the highest allowed level is reached.
+These windows are short, and are extended only if they do not decide. The curves through all windows
+(`load_model`) give the highest load at which another window would meet the limits; of users, the fewest with
+that throughput. If this throughput can still win, some loads near the result get a short window, and the
+result gets a whole one. If the curves then move the result, the new load gets a window as well.
 
 The claim of each reason:
 
 - Measured: another window at the result's load meets the latency constraints with a probability of 99 %, by
-  the curves and the scatter of windows around them; `Window.meets` tells whether they are surely met on
-  average. If the least load does not surely meet them, the result is the least load's.
-- BreaksConstraint: at the least load (one user, or the first rate) the 95 % interval lies beyond a limit.
+  the curves and the scatter of windows around them; `Window.meets` is Yes if they are surely met on average.
+  At a load up to the knee (`LoadModel.highest`) the curves meet them without allowance for scatter. If no
+  load does, the result is the least load's.
+- BreaksConstraint: at the least load (one user, the first rate, or the lowest of `levels`) the 95 % interval
+  lies beyond a limit.
 - CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. This follows from
   the windows' 95 % intervals and the assumption that concurrent requests do not speed each other up, so that
   n users give at most n/m times the throughput of m users; an open loop gives at most its rate. Or growth has
@@ -70,6 +72,7 @@ def begin(
 
 def most_seconds(load: Load, settings: LoadSettings) -> float:
     """Return an upper limit of the seconds of a search: its windows, and the waits before them."""
+    # The first rate may be measured twice, and each window of the search extended or repeated.
     windows = len(load.levels) + 1 if load.levels else 2 * settings.most_levels
     waits = load.warmup_seconds + 2 * settings.request_timeout + settings.drain_timeout
     return windows * (waits + load.window_seconds)
@@ -77,7 +80,7 @@ def most_seconds(load: Load, settings: LoadSettings) -> float:
 
 def after(state: State, window: Window, *, extends: bool) -> State:
     """Return the state with the window of the last step; a window that extends the last one replaces it."""
-    step = next_step(state)
+    step = next_step(state)  # the last step again: the state is the one that it was made from
     planned = step.seconds if isinstance(step, MeasureLevel) else 0.0
     if not extends:
         return replace(state, windows=(*state.windows, window), planned=(*state.planned, planned))
@@ -145,7 +148,7 @@ def _is_first_rate_unsettled(state: State) -> bool:
 
 
 def _may_be_answered(state: State) -> bool:
-    """Return whether the last window has no answer, and ended before a request fails by its timeout."""
+    """Return whether no request of the last window has ended, as the window is shorter than their timeout."""
     return state.windows[-1].requests == 0 and state.planned[-1] < state.settings.request_timeout
 
 
@@ -165,6 +168,7 @@ def _measured_rival(state: State, verdicts: Sequence[LevelVerdict]) -> LevelVerd
 
 
 def _listed_level(state: State) -> MeasureLevel | Finished:
+    """Return a whole window of the next of `levels`, an extension of the last window, or the end."""
     levels = [state.drivable(float(level)) for level in state.load.levels]
     if state.windows and _may_be_answered(state):
         return _extension(state, state.settings.request_timeout - state.planned[-1])
@@ -213,13 +217,16 @@ def _warmup(state: State, level: float) -> float:
     lower = [window for window in state.windows if window.level <= level]
     if state.load.mode == "closed" or not lower:
         return settled
-    nearest = max(reversed(lower), key=lambda window: window.level)
+    nearest = max(reversed(lower), key=lambda window: window.level)  # of one level, the last window
     p99 = next((at.value for at in nearest.latencies if (at.metric, at.percentile) == _SETTLING_LATENCY), 0.0)
     return max(settled, min(p99, state.settings.request_timeout))
 
 
 def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | None:
-    """Extend a short window if it may break a constraint, or has too few answers."""
+    """Return an extension of the last window if it may break a constraint, or has too few ended requests.
+
+    It at most doubles the window. None if the window has its greatest length already.
+    """
     last = next(verdict for verdict in verdicts if verdict.index == len(state.windows) - 1)
     planned, full = state.planned[-1], float(state.load.window_seconds)
     short = state.settings.probe_share * full
@@ -310,7 +317,10 @@ def _bisection(state: State, model: LoadModel, works: float, fails: float) -> fl
 def _neighbour_window(
     state: State, verdicts: Sequence[LevelVerdict], model: LoadModel, level: float
 ) -> MeasureLevel | None:
-    """Return a window of a new load near the result's; None if enough windows are near."""
+    """Return a window of a new load near the result's; None if enough windows are near.
+
+    None as well if no latency is limited, or after `most_levels` windows.
+    """
     settings, failing = state.settings, lowest_failing(verdicts)
     near = [
         window for window in state.windows if max(window.level, level) <= _NEAR * min(window.level, level)

@@ -124,7 +124,7 @@ def through(
         measured: the windows, at least one.
         prior: of the scatter.
         near: the load of interest; windows far from it have less weight. None: the load changes no weight.
-        lower_bounds: windows that ended while the queue grew: a curve above their values fits them.
+        lower_bounds: windows whose queue may have grown to their end: a curve above their values fits them.
         start: the log value without load, if known.
     """
     rates, bends, grown = _grid(kind, tuple(measured.loads.tolist()))

@@ -1,6 +1,7 @@
 """The load model of a trial: curves through all windows, and the highest load that meets the limits. Pure.
 
-Windows with a failing target (failed requests, or a growing queue) are on no curve: they mark its end.
+Windows from the lowest failing load on (failed requests; in an open loop a growing queue, or a surely broken
+limit) are on no curve: they mark its end, and in an open loop bound it from below.
 """
 
 import math
@@ -90,7 +91,8 @@ class LoadModel:
     state: State
     windows: tuple[Window, ...]
     beyond: tuple[Window, ...] = ()
-    """In an open loop: windows whose queue grew until their end; their latencies are lower bounds."""
+    """In an open loop: windows from the lowest failing load on; their latencies are lower bounds, as the
+    queue may have grown until their end."""
     _fitted: dict[tuple[LatencyKey | None, float | None], LatencyCurve] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -217,9 +219,11 @@ class LoadModel:
         return tuple(bounds)
 
     def at(self, level: float, *, every: bool = True) -> Window:
-        """Return the expected values of a load as a Window; values without a curve are the nearest window's.
+        """Return the expected values of a load as a Window.
 
-        Without `every` it has only constrained latencies, as each latency costs a curve.
+        Start, duration and counts are those of all windows, the error rate is that of windows up to this
+        load, other values without a curve are the nearest window's. Without `every` it has only constrained
+        latencies, as each latency costs a curve.
         """
         curves, nearest = self.curves(level, every=every), self._nearest(level)
         rate = self._rate(curves, level)
@@ -246,7 +250,7 @@ class LoadModel:
 
     @cached_property
     def _tokens_per_answer(self) -> float:
-        """Mean number of tokens over all windows: the length of an answer does not depend on the load."""
+        """Mean number of tokens of an answer in all windows: its length does not depend on the load."""
         tokens = sum(window.tokens_per_second * window.seconds for window in self.windows)
         answers = sum(window.throughput.value * window.seconds for window in self.windows)
         return tokens / max(answers, TINY)

@@ -54,6 +54,7 @@ def _latency(window: Window, metric: str, percent: int) -> LatencyAt | None:
 
 
 def _why_no_higher(state: State, verdicts: Sequence[LevelVerdict], result: Window) -> str:
+    """Return why the result is no higher load; empty if no measured level shows the reason."""
     higher = [verdict for verdict in verdicts if verdict.level > result.level]
     broken = next((verdict for verdict in higher if verdict.ratio > 1 or not verdict.works), None)
     if broken is not None:

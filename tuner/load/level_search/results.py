@@ -1,6 +1,6 @@
 """The result of the windows so far: the values of the highest load that meets the constraints. Pure.
 
-It applies to ended trials as well as to running ones.
+All functions but `state_of` apply to ended trials as well as to running ones.
 """
 
 import math
@@ -25,7 +25,8 @@ def state_of(
 ) -> State:
     """Return the state after the windows of an ended trial.
 
-    Planned lengths are not recorded; a window was planned in full if more than half of it was kept.
+    Planned lengths are not recorded. A window longer than half of `windowSeconds` counts as planned in full,
+    as up to half of a window is dropped; others count as planned for their own length.
     """
     half = load.window_seconds / 2
     planned = tuple(load.window_seconds if window.seconds > half else window.seconds for window in windows)
@@ -33,7 +34,7 @@ def state_of(
 
 
 def result(state: State) -> Window:
-    """Return the resulting load's values from all windows; the least load's window if none has an answer."""
+    """Return the resulting load's values from all windows; the least load's window without a model."""
     verdicts = level_verdicts(state)
     model = model_of(state, verdicts)
     return verdicts[0].window if model is None else expected(state, verdicts, model)
@@ -42,7 +43,7 @@ def result(state: State) -> Window:
 def curve(state: State) -> list[Window]:
     """Return the values of each measured load and of the resulting one, ascending, from all windows.
 
-    A load that failed, or had no answer, has the values of its own window.
+    Each failing load, and every load without a model, has the values of its own window.
     """
     verdicts = level_verdicts(state)
     model = model_of(state, verdicts)

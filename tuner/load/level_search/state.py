@@ -52,9 +52,9 @@ class State:
     settings: LoadSettings
     constraints: tuple[Constraint, ...]
     stop_below: float
-    """Requests per second below which the search stops; 0 for none."""
+    """Requests per second that a load must reach to win: once none can, the search stops; 0: never."""
     windows: tuple[Window, ...] = ()
-    """In the order of measurement; of several windows of a level the last one counts."""
+    """In the order of measurement; of several windows of a level the last one has the verdict."""
     planned: tuple[float, ...] = ()
     """Planned seconds of each window; `Window.seconds` are those that were kept."""
 

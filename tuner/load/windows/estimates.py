@@ -16,6 +16,7 @@ from serving.resources.tuning.trial import Estimate
 from tuner.load.windows.samples import Floats
 
 _TAIL_PROBABILITY = 0.025
+"""Probability beyond each end of a 95 % interval."""
 _Z = 1.959964
 """Quantile of the normal distribution at 97.5 %."""
 _BATCHES = (64, 32, 16, 8)
@@ -79,7 +80,7 @@ def tail_end(values: Floats, percent: float, *, longest: float) -> float:
 
     The tail above the 80th percentile is modelled as exponential (Coles, An Introduction to Statistical
     Modeling of Extreme Values, 2001, chapter 4, with a shape of 0); a heavier tail extends further. The
-    result is `longest` if the tail has too few values.
+    result is `longest` for a percentile below the tail, and if the tail has too few values.
     """
     threshold = percentile(values, _TAIL_PERCENT, longest=longest)
     exceeds = values > threshold.value
@@ -121,7 +122,10 @@ def variance_inflation(values: Floats) -> float:
 
 
 def _independent(values: Floats) -> Floats:
-    """Return the means of as many batches as look independent; the values themselves if there are few."""
+    """Return the means of as many batches as look independent; the values themselves if there are few.
+
+    If no number of batches looks independent, these are the fewest batches.
+    """
     batches = values
     for count in _BATCHES:
         if len(values) < 2 * count:

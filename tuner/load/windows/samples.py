@@ -1,4 +1,4 @@
-"""The samples of one window of load, as arrays with an entry for each request. Nothing is computed here."""
+"""The samples of one window of load, as arrays with an entry for each request. No statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +26,7 @@ class Samples:
     latency: Floats
     """Time from `intended` until the last byte of the response."""
     ok: NDArray[np.bool_]
+    """Whether the request was answered without error."""
     tokens: NDArray[np.int64]
     """Tokens of streamed completions by the server's count, else chunks with text; 0 without a stream."""
     ttft: Floats

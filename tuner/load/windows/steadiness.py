@@ -41,7 +41,7 @@ def beginning(samples: Samples) -> float:
 
 def _mser(batches: Floats) -> int:
     """Return the number of batches to drop from the start; at most half of them."""
-    batches = batches - batches[0]  # a constant series becomes exactly 0
+    batches = batches - batches[0]  # a constant series becomes exactly 0: rounding drops none of it
     remaining = np.arange(len(batches), 0, -1)
     sums = np.cumsum(batches[::-1])[::-1]
     squares = np.cumsum(batches[::-1] ** 2)[::-1]
@@ -50,7 +50,10 @@ def _mser(batches: Floats) -> int:
 
 
 def steady(samples: Samples, start: float) -> bool:
-    """Return whether neither the rate of answers nor their latency has a trend after `start` seconds."""
+    """Return whether neither the rate of answers nor their latency has a trend after `start` seconds.
+
+    True if fewer than `_FEW` requests ended in that time.
+    """
     done = samples.done
     kept = done >= start
     if int(kept.sum()) < _FEW:

@@ -20,8 +20,9 @@ _SHOWN = (50, 90, 95, 99)
 _SLICES = 128
 """Intervals of a window in which answers are counted for the confidence interval of throughput."""
 _STUCK = 20.0
-"""Multiple of the slowest answer of a window from which a waiting request counts as failed: generated chats
-differ by less in length, and one without an answer at all fails by the timeout, mostly after the trial."""
+"""A request that has waited for so many times the slowest answer of a window counts as failed: the lengths of
+generated chats differ by less, and a request without an answer fails only by its timeout, mostly after the
+trial."""
 
 
 def summary(
@@ -32,10 +33,11 @@ def summary(
 ) -> Window:
     """Return the summary of a window, without its beginning if the beginning differs from the rest.
 
-    Percentiles are of answered requests; for `meets`, a failed request is above every bound. If too few
-    samples lie above a percentile to bound its interval, the upper end is estimated from an exponential tail,
-    and is at most `samples.longest`; `meets` does not use this estimate. The caller sets `start_time` and the
-    replica's usage.
+    Only `kept_up` is of the whole window, as it compares the first third with the last. Percentiles are of
+    answered requests; for `meets`, a failed request is above every bound. If too few samples lie above a
+    percentile to bound its interval, the upper end is estimated from an exponential tail, and is at most
+    `samples.longest`; `meets` does not use this estimate. The caller sets `start_time` and the replica's
+    usage.
 
     Args:
         samples: of the window.
@@ -64,7 +66,10 @@ def summary(
 
 
 def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
-    """Return whether the constraints are met; `Unsure` if a bound lies within the 95 % interval."""
+    """Return whether the constraints are met: `No` if one is surely broken, else `Unsure` if one may be.
+
+    A constraint may be broken if its bound lies within the 95 % interval, or nothing was measured.
+    """
     return within_bounds(
         (_constrained(samples, constraint), bound_of(constraint)) for constraint in constraints
     )
@@ -137,10 +142,11 @@ def _percentile_with_waiting(
         values: known times in seconds, in the order of time.
         ages: seconds that each waiting request has waited so far.
         percent: 0 to 100.
-        censored: number of requests that wait for ever.
+        censored: number of failed requests, which count as waiting for ever.
         longest: greatest possible time in seconds.
     """
     known = estimates.percentile(values, percent, censored=censored, longest=longest)
+    # With neither values nor failures `known.value` is a mere stand-in, `longest`, which no age exceeds.
     waiting = ages[ages > known.value] if len(values) + censored else ages
     if len(waiting) == 0:
         return known

@@ -19,7 +19,7 @@ _MOST_TICKS = 10
 
 
 def steps(report: Report) -> Plot | None:
-    """Return the objective of each trial, and the best of those that met the constraints so far."""
+    """Return the objective of each trial, and the best so far of those that may meet the constraints."""
     shown = measure.of(report.question)
     best_so_far = [
         (step.trial, value)

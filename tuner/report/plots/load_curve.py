@@ -19,7 +19,7 @@ def load(report: Report) -> Plot | None:
         return None
     windows = {css: _windows(report, course) for css, course in courses.items()}
     first = next(iter(courses.values()))
-    # All curves of a report are of the same latency.
+    # All curves of a report are of the same latency; of several bounds on it the first one is shown.
     shown_latency = (first.metric, first.percentile)
     bounds = [b.bound for b in report.question.constraints if (b.metric, b.percentile) == shown_latency][:1]
     points = [

@@ -44,7 +44,7 @@ def _recommended(report: Report, choice: Choice) -> str:
 
 
 def _worth(report: Report, choice: Choice) -> str:
-    """Return a spec with its saving, if something is known about it."""
+    """Return a spec with its difference from today's spec, if that is known."""
     name, current = notation.spec(choice.settings), report.answer.current
     if current is not None and current.settings == choice.settings:
         return f"{name}, which runs today"
@@ -65,7 +65,7 @@ def _obstacle(report: Report) -> str:
 
 
 def _saving(report: Report) -> str:
-    """Return the saving as the end of a sentence; empty if nothing is known about today's spec."""
+    """Return the difference from today's spec as the end of a sentence; empty if it is unknown."""
     answer = report.answer
     broken = broken_today(report)
     if broken:
@@ -268,7 +268,11 @@ def _compared(report: Report, comparison: Comparison, other: str) -> str:
 
 
 def impossible(report: Report) -> list[str]:
-    """Return the obstacle: the nearest spec, and the bounds that measured specs met."""
+    """Return why there is no recommendation; empty if there is one, or none yet.
+
+    The sentences have the reason of a failure; the ends of the trials if no spec ran; else the spec nearest
+    to the constraints, and the bounds that measured specs met.
+    """
     obstacle, message = report.answer.obstacle, report.answer.message
     if report.answer.kind == "Failed":
         return [f"The reason: {message.rstrip('.')}."] if message else []

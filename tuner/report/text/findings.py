@@ -7,7 +7,7 @@ from tuner.report.text import measure, phrases
 
 
 def question(report: Report) -> list[str]:
-    """Return the question: target, objective, constraints, space, load and prices."""
+    """Return the question: target, objective, constraints, space, load, prices, warm start and machine."""
     question = report.question
     target = (
         f"Inference {question.inference}" if question.inference else f"ModelVersion {question.model_version}"
@@ -82,7 +82,7 @@ def _prices(report: Report) -> str:
 
 
 def spent(report: Report) -> list[str]:
-    """Return the cost of the search, and its expected regret."""
+    """Return the cost of the search, its expected regret, and how to continue if it is not settled."""
     spent = report.spent
     early = f", of which {spent.stopped_early:,} stopped early" if spent.stopped_early else ""
     ends = [
@@ -96,7 +96,7 @@ def spent(report: Report) -> list[str]:
     sentences.append(_coverage(report))
     money = f" and cost {figures.number(spent.cost)}" if spent.cost else ""
     sentences.append(f"The search took {figures.duration(spent.seconds)}{money}.")
-    if report.answer.choice is not None and spent.expected_regret < 1:
+    if report.answer.choice is not None and spent.expected_regret < 1:  # it is 1 if nothing is known
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
         sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
     doubt = report.answer.doubt
@@ -179,6 +179,7 @@ def cautions(report: Report) -> list[str]:
     return [_caution(report, caution) for caution in report.cautions]
 
 
+# The sentence of each caution by its code; `_caution` fills in the braces.
 _CAUTIONS = {
     "OutsideMeasured": "Today's spec is outside the searched space{tail}.",
     "BrokeConstraint": "{Who} measured the same spec, which broke a constraint at its lowest load:"

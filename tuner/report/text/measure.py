@@ -21,6 +21,7 @@ class ObjectiveMeasure:
     sentence: str
     """Sentence with `{}` for the value: `a million requests cost {}`."""
     write: Callable[[float], str]
+    """Formats a shown value."""
     less_is_better: bool
     """Of the shown value."""
     inverted: bool = False

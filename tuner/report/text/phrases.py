@@ -1,4 +1,4 @@
-"""Phrases for a choice that is not settled, the end and purpose of a trial, and the level of load."""
+"""Phrases for prices, for the choice and its doubts, for the end and purpose of a trial, and for loads."""
 
 from typing import Final
 
@@ -29,6 +29,7 @@ _SEVERAL: Final = {
     "LoadFailed": "have no result: the load could not be generated",
     "Interrupted": "have no result: they were interrupted",
 }
+"""The entries of REASONS that have other words for several trials."""
 PHASES: Final = {
     "Pending": "is pending",
     "Starting": "is starting",

@@ -73,7 +73,7 @@ class _Words:
 
 
 def _sentences(report: Report, segments: list[Segment], words: _Words) -> list[str]:
-    """Return one sentence for each side of today's value, or `words.never`."""
+    """Return a sentence on the next winner on each side of today's value, or `words.never` without any."""
     here = _index_of_today(segments, words.today)
     sentences: list[str] = []
     if here > 0:

@@ -70,11 +70,11 @@ def _strategy(strategy: Object) -> Iterator[Cause]:
         return
     for name in ("maxUnavailable", "maxSurge"):
         value = rolling.get(name, 0)
-        digits = value.removesuffix("%") if isinstance(value, str) else value
-        if isinstance(value, str) and not (value.endswith("%") and digits.isdecimal()):
+        number = value.removesuffix("%") if isinstance(value, str) else value
+        if isinstance(value, str) and not (value.endswith("%") and number.isdecimal()):
             rule = "a valid percent string must be a numeric string followed by an ending '%'"
             yield status_errors.invalid(f"{path}.rollingUpdate.{name}", value, rule)
-        elif int(digits) < 0:
+        elif int(number) < 0:
             yield status_errors.invalid(
                 f"{path}.rollingUpdate.{name}", value, "must be greater than or equal to 0"
             )

@@ -35,7 +35,7 @@ def defaults(obj: Object) -> None:
 
 
 def spec_defaults(spec: Object) -> None:
-    """Set the defaults that kube-apiserver sets in every Pod spec."""
+    """Set the defaults of every Pod spec, as kube-apiserver does, which sets the requests in Pods only."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -112,7 +112,7 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _changes(new: Object, old: Object) -> Iterator[Cause]:
-    """Yield an error unless only images, deadlines, tolerations or a first nodeName change."""
+    """Yield an error unless only images, activeDeadlineSeconds, tolerations or a first nodeName change."""
     rule = (
         "pod updates may not change fields other than `spec.containers[*].image`,"
         "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "

@@ -80,7 +80,10 @@ def paths(tree: Tree, above: Path = ()) -> Iterator[Path]:
 
 
 def well_formed(tree: Mapping[str, Any]) -> Tree:
-    """Return a tree that a client sent as FieldsV1, without the values in it that are no trees."""
+    """Return a tree that a client sent as FieldsV1, without the values in it that are no trees.
+
+    A `.` alone is left out, as an empty tree means the same.
+    """
     trees = ((key, below) for key, below in tree.items() if isinstance(below, dict))
     valid = {key: LEAF if key == _ITSELF else well_formed(below) for key, below in trees}
     return LEAF if valid.keys() == {_ITSELF} else valid

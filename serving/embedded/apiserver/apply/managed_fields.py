@@ -2,7 +2,7 @@
 
 https://kubernetes.io/docs/reference/using-api/server-side-apply/ ; the rules are those of
 sigs.k8s.io/structured-merge-diff/merge, with one difference: a map that loses its last owned field is removed
-with its defaults (there the map stays, and is refused as incomplete).
+with its defaults (structured-merge-diff keeps the map, which kube-apiserver then refuses as incomplete).
 """
 
 from collections.abc import Mapping, Sequence

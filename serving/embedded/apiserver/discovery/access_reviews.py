@@ -13,7 +13,7 @@ from serving.resources.kinds import Kind
 USER = "slipway"
 """The user of the kubeconfig."""
 GROUPS = ["system:masters", "system:authenticated"]
-"""A cluster's group of those who may do everything, and of all who are known."""
+"""Two groups of a cluster: the users who may do everything, and all users who are known."""
 
 _TEXT: Schema = {"type": "string"}
 _RESOURCE: Schema = {

@@ -71,6 +71,7 @@ def component(kind: Kind) -> str:
     """Return the name of a kind's schema below `#/components/schemas`."""
     if kind in kinds.OWN:
         return f"dev.slipway.{kind.version}.{kind.kind}"
+    # An empty kind has no definition.
     return _BUILTIN_PREFIX + str(schemas.builtin()["kinds"].get(kind.kind, kind.kind))
 
 

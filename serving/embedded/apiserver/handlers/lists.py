@@ -29,11 +29,11 @@ def page(
     """Return a page, and the resourceVersion of its state.
 
     Raises:
-        errors.Gone: the version of the query or of its token is forgotten.
-        errors.ApiError: 400 for invalid parameters, 504 for a version in the future.
+        errors.Gone: the version of the query or token is forgotten, or of an exact query in the future.
+        errors.ApiError: 400 for invalid parameters, 504 for another version in the future.
     """
     matches = queries.matcher(address.kind, query)
-    limit = min(queries.number(query, "limit") or 0, max_limit)
+    limit = min(queries.number(query, "limit") or 0, max_limit)  # 0 is all, as on kube-apiserver
     queries.number(query, "timeoutSeconds")  # a list only validates it
     token = query.get("continue", "")
     requested = queries.number(query, "resourceVersion")
@@ -107,8 +107,8 @@ def watch(store: ObjectStore, address: Address, query: Mapping[str, str], max_se
     """Return the watch: its start and its initial events.
 
     Raises:
-        errors.Gone: the version of the query is forgotten.
-        errors.ApiError: 400 for invalid parameters, 504 for a version in the future.
+        errors.Gone: the version of the query is forgotten, or in the future without `sendInitialEvents`.
+        errors.ApiError: 400 for invalid parameters, 504 for a future version with `sendInitialEvents`.
     """
     requested = queries.number(query, "resourceVersion")
     seconds = queries.number(query, "timeoutSeconds")

@@ -76,7 +76,7 @@ class Nodes:
             self._changed = clock.rfc3339(clock.now())
             # Newer than each version that a client can have from a list.
             self._version = max(self._store.version, self._version) + 1
-        # The first start creates the namespace `default`.
+        # The Node is as old as the namespace `default`, which the first start creates.
         default = self._store.get(kinds.NAMESPACE, ObjectKey("", DEFAULT_NAMESPACE))
         return ObjectVersion(
             node_object.node(

@@ -211,7 +211,11 @@ class ObjectHandlers:
         return JsonResponse(body, 201 if result.created else 200, result.warnings)
 
     async def _object(self, request: AsgiRequest, address: Address) -> Object:
-        """Return the object in the body; only one of a built-in kind may be in protobuf."""
+        """Return the object in the body.
+
+        Only one of a built-in kind may be in protobuf, and only one of our own kinds must have apiVersion and
+        kind, as a custom resource on a cluster.
+        """
         is_builtin = address.kind not in kinds.OWN and address.subresource != "scale"
         protobuf_kind = address.kind.kind if is_builtin else ""
         body = bodies.require_object(await request.value(self._settings.max_body_bytes, protobuf_kind))

@@ -31,7 +31,8 @@ class OtherResources:
         """Return the response, or None where the path is not that of a resource.
 
         Raises:
-            errors.ApiError: the resource is not served (404), or not offered (405, with what to use instead).
+            errors.ApiError: 404, the resource is not served; 405, its method or subresource is not offered.
+                The message names a replacement, if there is one.
         """
         resource = paths.split(request.scope["raw_path"].decode("latin-1"))
         if resource is None:

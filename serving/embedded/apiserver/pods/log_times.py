@@ -18,6 +18,7 @@ from serving.system import regular_file
 
 _RECORD = struct.Struct("<qq")
 SECOND = 1_000_000_000
+"""In nanoseconds."""
 
 
 class LogTimes:
@@ -38,7 +39,9 @@ class LogTimes:
             self._times.append(time)
 
     def at(self, offset: int) -> int | None:
-        """Return the write time of the byte at the offset, in nanoseconds since 1970, or None."""
+        """Return the write time of the byte at the offset, in nanoseconds since 1970; None for a byte that is
+        older than the index: a shim that continues a log begins a new index.
+        """
         index = bisect_right(self._offsets, offset) - 1
         return self._times[index] if index >= 0 else None
 
@@ -61,7 +64,10 @@ def find(path: Path, log: BinaryIO) -> LogTimes | None:
 
 
 class LineFilter:
-    """Drops lines older than a moment, and prefixes the others with their times, chunk by chunk."""
+    """Drops lines older than a moment, and prefixes the others with their times, chunk by chunk.
+
+    A line without a known time is shown, without a prefix.
+    """
 
     def __init__(self, since: int | None, *, show: bool) -> None:
         """Start at the beginning of a line.

@@ -1,7 +1,8 @@
 """`/pods/NAME/log`: reads the append-only log files of containers.
 
-The file `N.log` is the container's n-th run. When it grows too large the agent renames it to `N.log.1` and
-starts a new one, so a reader that follows reads its open file to the end, then opens the next.
+The file `N.log` is the container's run N, counted from 0. When it grows too large the container shim renames
+it to `N.log.1` and starts a new one, so a reader that follows reads its open file to the end, then opens the
+next.
 """
 
 import asyncio
@@ -122,7 +123,7 @@ def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path
     """Return the path `N.log` of the log of the container's current or previous run.
 
     The node agent keeps the logs of the last two runs. It may have begun a run that the status does not name
-    yet, and removed the log of the run before the status's.
+    yet, and removed the log of the run before the status's. The current run may have no log yet.
 
     Raises:
         errors.ApiError: 400, there is no log (yet).
@@ -174,7 +175,7 @@ def open_log(data_dir: DataDir, pod: Object, name: str, options: LogOptions) -> 
 
 
 def _rotated(path: Path) -> Path:
-    """Return the path to which the agent renames a log that has grown too large."""
+    """Return the path to which the container shim renames a log that has grown too large."""
     return path.with_name(path.name + ".1")
 
 

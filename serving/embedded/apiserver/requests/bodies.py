@@ -59,8 +59,8 @@ def parse(body: bytes, media: str, protobuf_kind: str = "") -> Any:
     Args:
         body: the bytes of the request's body.
         media: the body's media type, as of `media_type`; empty if the request has none, which is JSON.
-        protobuf_kind: the kind that a body in protobuf must have; empty where protobuf is not accepted (for
-            our own kinds).
+        protobuf_kind: the kind that a body in protobuf must have; empty where protobuf is not accepted, such
+            as for our own kinds.
 
     Raises:
         errors.ApiError: 400 for a malformed or too deeply nested body, 415 for an unknown media type.

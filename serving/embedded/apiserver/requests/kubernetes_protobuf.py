@@ -5,7 +5,7 @@ Responses are JSON, which every such client accepts. `tools/generate_protobuf_fi
 and a name and a type in JSON. A type is one of:
 
     string, int, bool, bytes    a scalar
-    a key of `_DECODERS`        a message whose JSON has not its fields, such as Time; or `any`, not decoded
+    another key of `_DECODERS`  a message with a form of its own in JSON, such as Time; or `any`, not decoded
     any other name              a message, as a JSON object
     *TYPE                       a pointer in Go: a zero is a value, and kept
     []TYPE                      a list: the field occurs once for each item

@@ -33,7 +33,7 @@ class ResourcePath(NamedTuple):
 
 
 def parse(path: str) -> Address | None:
-    """Return the address, or None where the path is not of a kind that is stored.
+    """Return the address, or None where the path addresses nothing of a stored kind.
 
     Args:
         path: still percent-encoded, so that a slash within a name is not a separator: a DELETE of the object
@@ -90,7 +90,7 @@ def _group_version(parts: list[str]) -> tuple[str, str, list[str]]:
 
 
 def _parts(path: str) -> list[str]:
-    """Return the decoded parts of a path. A part that has a slash itself makes it the path of no resource."""
+    """Return the decoded parts of a path; if one has a slash itself, `[""]`, the path of no resource."""
     parts = path.removeprefix("/").split("/")
     if "%" not in path:
         return parts

@@ -124,7 +124,7 @@ def matcher(kind: Kind, query: Mapping[str, str]) -> Predicate | None:
 
 
 def name_in(query: Mapping[str, str]) -> str | None:
-    """Return the name of a field selector `metadata.name=NAME`, or None of any other selector.
+    """Return the name in a field selector `metadata.name=NAME`; None for another one or none.
 
     A list with this selector looks one object up instead of testing all.
     """

@@ -97,7 +97,7 @@ def _program(expression: str) -> Any:
 
 @schemas.once
 def _evaluation(schema: Schema) -> Evaluation | None:
-    """Return when the rules of a schema and of its parts are evaluated; None without rules."""
+    """Return when the rules of a schema and of its parts are evaluated; None without rules. Cached."""
     rules = schema.get("x-kubernetes-validations") or ()
     part_schemas = [
         *(schema.get("properties") or {}).values(),

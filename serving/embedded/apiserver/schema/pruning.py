@@ -9,7 +9,7 @@ from serving.embedded.apiserver.schema.schemas import Schema
 def prune(value: Any, schema: Schema) -> Any:
     """Return a copy without nulls and unknown fields, and with the numbers of quantities as strings."""
     if isinstance(value, dict):
-        # A map in place of a scalar is kept whole, so that validation reports its type.
+        # A map in place of a scalar keeps its members, so that validation reports its type.
         is_map = schema.get("type", "object") == "object" and not schema.get("x-kubernetes-int-or-string")
         pruned = {}
         for key, member in value.items():

@@ -122,7 +122,8 @@ def is_atomic(schema: Schema) -> bool:
 def is_associative(schema: Schema) -> bool:
     """Whether a list's items are written and owned one by one: those of list-maps and sets.
 
-    A list that the schema does not describe is one value; the members of such a map are owned one by one.
+    A list that the schema does not describe is one value; of a map that it does not describe, the members are
+    owned one by one.
     """
     return schema.get("x-kubernetes-list-type") in ("map", "set")
 

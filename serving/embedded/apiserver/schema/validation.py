@@ -81,6 +81,7 @@ def causes(
     """Return the broken rules of an object, except in its unchanged members, which were valid before."""
     changed = {key: value for key, value in obj.items() if key not in unchanged} if unchanged else obj
     broken = [fault.cause() for fault in check(changed, schema, mode)]
+    # `changed` lacks the unchanged members: if the schema requires one, the check reports it as missing.
     return [cause for cause in broken if cause.field not in unchanged] if broken else broken
 
 
@@ -300,7 +301,8 @@ def _scalar_rules(schema: Schema, mode: Mode) -> Mapping[type, Sequence[Rule]]:
 
 
 _END = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\$", re.DOTALL)
-"""An escape or a class (the group), or a `$`, which in RE2 does not match before a newline at the end."""
+"""An escape or a class, which is kept (the group), or a `$`, which is replaced: in RE2 it does not match
+before a newline at the end."""
 
 
 def _string_rules(schema: Schema) -> list[Rule]:

@@ -58,7 +58,7 @@ class Database:
         Args:
             path: the file.
             epoch: first resourceVersion of a new file. It comes from the clock, so that versions of a deleted
-                file are older than the new one, and clients that hold them list again.
+                file are lower than those of the new one, and clients that hold them list again.
             history: the most changes that are kept.
             history_bytes: the most bytes of their objects that are kept, in memory and in the file.
 
@@ -128,7 +128,7 @@ class Database:
             )
             for rv, kind, namespace, name, before in rows
         )
-        changes: list[ObjectChange] = []
+        changes: list[ObjectChange] = []  # newest first
         size = 0
         for change in rebuild(log, objects):
             changes.append(change)

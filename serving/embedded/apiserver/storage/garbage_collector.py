@@ -25,7 +25,8 @@ _OPTIONS = WriteOptions("slipway-garbage-collector")
 _BATCH = 200
 """Objects checked before the event loop serves requests again."""
 _SWEEP_SECONDS = 300.0
-"""Between searches for expired Events, which live for an hour. For a thousand Inferences one takes 0.15 s."""
+"""Between searches for expired Events, which live for an hour by default; a search takes 0.15 s with a
+thousand Inferences."""
 _RETRY_SECONDS = 1.0
 """Pause after the disk refused a write."""
 

@@ -54,6 +54,7 @@ class ObjectChange:
 
     version: int
     kind: str
+    """`store.identifier` of the kind, such as `deployments.apps`; everywhere in this module."""
     key: ObjectKey
     before: ObjectVersion | None
     after: ObjectVersion | None
@@ -156,7 +157,7 @@ class ChangeHistory:
         """Return the kind's objects as they were at `version`, given the current ones.
 
         Raises:
-            errors.Gone: changes since then are forgotten.
+            errors.Gone: as `since`.
         """
         undone = self.since(kind, version)
         if not undone:

@@ -20,7 +20,7 @@ from serving.resources.kinds import Kind
 log = logging.getLogger(__name__)
 
 _BATCH = 64
-"""Writes gathered before a commit begins; a few more may join until it does."""
+"""A commit waits for more writes only while fewer are queued; a few more may join until it begins."""
 Listener = Callable[[ObjectChange], None]
 
 

@@ -1,8 +1,8 @@
 """Watches: each watcher has a position in the shared history and is woken when its kind changes.
 
-No events are queued for a watcher, so a slow one costs what its connection buffers: one chunk, which is
-larger than 256 KiB only if an object is. A watcher that falls too far behind or does not read is
-disconnected, and lists again.
+New changes are not queued for a watcher: a slow one costs the lines of its last read of the history, and one
+chunk in its connection's buffer. A watcher that falls too far behind or does not read is disconnected, and
+lists again.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ CONNECTION = "slipway.connection"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the initial events (`sendInitialEvents`)."""
 _CHUNK_BYTES = 256 * 1024
+"""A chunk ends with the line that takes it beyond this size."""
 
 
 class Hub:
@@ -70,7 +71,9 @@ class Watch:
 
     kind: Kind
     namespace: str | None
+    """None: all namespaces."""
     matches: Matches | None
+    """The selectors combined; None without selectors."""
     version: int
     """The watch delivers every change after this version."""
     initial: tuple[ObjectVersion, ...] = ()
@@ -138,7 +141,8 @@ class WatchResponse:
                 if self._watch.bookmarks:
                     await send(self._bookmark({}))
             next_wake = bookmark if end is None else min(bookmark, end)
-            # While the chunks were sent, this kind may have changed again.
+            # If this kind changed again while the chunks were sent, `_wait` would return at once, after the
+            # cost of a timer.
             is_behind = woken.is_set() and self._position != self._store.version
             if not is_behind:
                 await _wait(woken, next_wake - now)
@@ -204,7 +208,7 @@ def _chunks(lines: Iterator[bytes] | list[bytes]) -> Iterator[bytes]:
 
 
 def _sender(send: Send, stalled_seconds: float, is_paused: Callable[[], bool]) -> SendChunk:
-    """Return a `SendChunk` that raises TimeoutError if the client reads nothing for `stalled_seconds`."""
+    """Return a `SendChunk` that raises TimeoutError if the buffer remains full for `stalled_seconds`."""
 
     async def send_chunk(body: bytes | None) -> None:
         message = {"type": "http.response.body", "body": body or b"", "more_body": body is not None}

@@ -50,7 +50,10 @@ def _init_reason(obj: Object, status: Object) -> str:
 
 
 def _container_reason(status: Object, pod_reason: str) -> str:
-    """Return the reason of the first container that waits or has ended, or else that of the Pod."""
+    """Return the reason of the first container that waits or has ended, or else that of the Pod.
+
+    `Completed` is replaced while another container runs.
+    """
     text, running = pod_reason, False
     for container in reversed(status.get("containerStatuses") or []):  # so that the first one is the last set
         state = container.get("state") or {}

@@ -1,4 +1,4 @@
-"""Applies DELETE to an object: at once, or after its finalizers, its dependants or its grace period."""
+"""Applies DELETE to an object: at once, or after its finalizers, its dependents or its grace period."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-"""Finalizers with which the garbage collector keeps an owner until its dependants are orphaned or deleted."""
+"""Finalizers with which the garbage collector keeps an owner until its dependents are orphaned or deleted."""
 _FINALIZER_OF_POLICY = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
 _TEXT: Schema = {"type": "string"}
 _OPTIONS: Schema = {
@@ -119,7 +119,7 @@ def _finalizers(current: list[str], options: Mapping[str, Any], *, deleting: boo
         )
     finalizer = _FINALIZER_OF_POLICY[policy]
     kept = [name for name in current if name not in (ORPHAN, FOREGROUND) or name == finalizer]
-    # A deletion that waits for a grace period alone is not made to wait for dependants.
+    # A deletion that waits for a grace period alone is not made to wait for dependents.
     waits_for_grace = deleting and not kept
     if finalizer and finalizer not in kept and not waits_for_grace:
         kept.append(finalizer)

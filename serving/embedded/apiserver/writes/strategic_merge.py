@@ -65,7 +65,7 @@ def _is_directive(key: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value without directives and nulls: it replaces the value of `base`, or `base` has none."""
+    """Return the value without directives and nulls: there is no value of `base` that they could change."""
     if isinstance(value, dict):
         return {
             key: _plain(item) for key, item in value.items() if item is not None and not _is_directive(key)

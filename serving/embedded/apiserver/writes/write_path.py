@@ -267,6 +267,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
     """
     schema = schemas.of(kind)
     unchanged = _unchanged(obj, old)
+    # No rule of a kind (`admission`) concerns the status.
     changed = (obj.keys() | (old or {}).keys()) - unchanged - {"status"}
     runs_admission = bool(changed - admission.ignored_parts(kind))
     # First the types of the values, as the kind's defaults read them. Defaults may add required members, so

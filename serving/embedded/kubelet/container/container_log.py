@@ -21,7 +21,7 @@ class ContainerLog:
     The index `FILE.times` has records of two 64-bit little-endian integers: first the log's inode and 0, then
     for each write its offset in the log and its time in nanoseconds since 1970. The API server reads it
     (`serving.embedded.apiserver.pods.log_times`). Where a file of another type lies at one of these paths,
-    output is lost, not the replica.
+    output or its times are lost, not the replica.
     """
 
     def __init__(self, path: str, limit: int) -> None:

@@ -33,7 +33,10 @@ class RunningContainer:
         return self.node.data_dir.pod_sockets / identity.socket
 
     def environment(self) -> dict[str, str]:
-        """Return the environment with which its main process was started."""
+        """Return the environment with which its main process was executed.
+
+        `zygote.eligibility` lets no container fork that runs commands: a forked process shows the zygote's.
+        """
         entries = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
         return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
 
@@ -42,7 +45,8 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
     """Run a command in the container's cgroups and namespaces, as its user; return the exit status.
 
     Raises:
-        TimeoutError: the command took longer than `timeout` seconds, and was killed, as by a cancellation.
+        TimeoutError: the command took longer than `timeout` seconds, and was killed. A cancellation kills it
+            too.
         OSError: the container is gone.
     """
     spec = {

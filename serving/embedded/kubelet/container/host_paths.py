@@ -23,7 +23,7 @@ from serving.system.isolation.user_ids import UserIds
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHOWING_OTHERS = ("/proc", "/sys", "/dev")
-"""File systems of the kernel: a container has its own `/proc` and `/dev`, and a read-only `/sys`."""
+"""File systems of the kernel: the machine's own show processes, shared memory and devices of other Pods."""
 _NAMESPACE = "trusted.slipway.namespace"
 """Extended attribute of a directory that was made for a Pod; no Pod can write it, xattr(7)."""
 
@@ -49,8 +49,8 @@ class HostPaths:
             user: the Pod's user; None for the agent's.
 
         Raises:
-            errors.Temporary: it is missing or of another type, leads to the data directory or, where
-                containers are kept apart, to the kernel's file systems, or may not be made.
+            errors.Temporary: it is missing or of another type, may not be made, or leads to the data
+                directory or one above it, or, where containers are kept apart, to the kernel's file systems.
         """
         real, data = os.path.realpath(text), os.path.realpath(self.data)
         if within(real, data) or within(data, real):
@@ -84,7 +84,8 @@ class HostPaths:
             if user is None:
                 _make_all(text, missing, nearest, opened)
                 return
-            # An agent that is killed meanwhile leaves nothing at the path, which no Pod could write.
+            # Under another name first: an agent that is killed before it has changed the owner leaves no
+            # directory at the path, in which no Pod could write.
             temporary = [f".slipway-{secrets.token_hex(8)}", *missing[1:]]
             try:
                 _give(_make_all(text, temporary, nearest, opened), namespace, user)
@@ -142,7 +143,8 @@ def _make_all(text: str, names: Sequence[str], parent: int, opened: contextlib.E
     for name in names:
         os.mkdir(name, 0o755, dir_fd=parent)
         parent = _opened(os.open(name, _OPEN, dir_fd=parent), opened)
-        # The owner of the parent can replace the new directory by another one of the same owner.
+        # The owner of the parent may have renamed another directory to this name: it is refused if it belongs
+        # to another user, or has entries.
         if os.fstat(parent).st_uid != os.geteuid() or os.listdir(parent):  # noqa: PTH208 by descriptor
             raise _refusal(text, "a directory was replaced while it was made")
     return parent

@@ -132,6 +132,8 @@ async def _environment(
 ) -> dict[str, str]:
     """Return the variables that the container's spec asks for, with its ConfigMaps and Secrets.
 
+    Without isolation nothing is mounted: values below a mountPath become paths of the volume.
+
     Raises:
         errors.Temporary: an object that the container refers to does not exist yet.
         errors.Unavailable: the API did not answer.
@@ -159,7 +161,7 @@ async def _environment(
 
 async def _set_model_digests(env: dict[str, str], images: Sequence[MountedImage]) -> None:
     """Set the variables by which a model server trusts a sealed image without hashing it again."""
-    env.pop(names.MODEL_SEALED_ENV, None)
+    env.pop(names.MODEL_SEALED_ENV, None)  # only the node has verified the seal: the Pod may not claim it
     trees = {image.digest: Path(image.path) for image in images}
     if (tree := trees.get(env.get(names.MODEL_DIGEST_ENV, ""))) is not None:
         env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
@@ -228,7 +230,7 @@ async def await_imports(launch: Launch) -> None:
 
 
 def start(launch: Launch, **details: Any) -> Started:
-    """Record the run, and start its shim. Blocks for milliseconds.
+    """Record the run, and start its shim. Blocks for milliseconds, or for a second if the zygote is stuck.
 
     Args:
         launch: from `prepare`.

@@ -103,7 +103,10 @@ def _make(fd: int, missing: list[str], *, directory: bool) -> int:
 
 
 def _copy_entries(fds: dict[str, int], target: int) -> None:
-    """Show the entries of a directory in the tmpfs `target` that replaces it, and close the entries."""
+    """Show the links, directories and regular files of a directory in the tmpfs `target` that replaces it.
+
+    `fds` are the directory's entries, which are closed; those of other types are not shown.
+    """
     for name, fd in fds.items():
         status = os.fstat(fd)
         if stat.S_ISLNK(status.st_mode):

@@ -372,7 +372,7 @@ def supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listene
     Args:
         spec: the specification that `launch.start` sends.
         process: becomes the container.
-        agent: the descriptor to close when the start is recorded, or before.
+        agent: the connection to the agent, which closes when the start is recorded, or with this process.
         listeners: the sockets that are passed to the container; the shim keeps none of them.
     """
     if locks.try_lock(f"{spec['directory']}/lock") is None:

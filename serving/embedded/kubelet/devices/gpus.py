@@ -56,7 +56,7 @@ class Gpus:
         return used
 
     def duty(self) -> float:
-        """Return the utilization of the first GPU, by all processes, in percent."""
+        """Return the utilization of the first GPU, by all processes, in percent; 0 if it is not known."""
         try:
             return (
                 float(self._nvml.nvmlDeviceGetUtilizationRates(self._handles[0]).gpu)

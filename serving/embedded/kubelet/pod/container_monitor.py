@@ -165,6 +165,7 @@ class ContainerMonitor:
         if probe.kind == "startup" and state.started:
             return
         started_at = state.run.started_at
+        # Of an adopted run, the state has the verdicts of an earlier agent.
         was_ok = {"startup": state.started, "readiness": state.ready}.get(probe.kind, False)
         verdict = ProbeVerdict(ok=was_ok or None, proven=was_ok)
         # From here on the running time is measured by the monotonic clock, which nobody sets.

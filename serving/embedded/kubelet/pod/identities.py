@@ -34,7 +34,8 @@ class Identities:
 
         Args:
             ports: TCP ports that should be free at the address.
-            user: the user id; None for one that no process and no file has.
+            user: the user id; None for a new one, which no process and no file has (without `user_ids`: the
+                agent's).
             socket_port: the containerPort that listens on a Unix socket; None if there is none.
 
         Raises:

@@ -54,7 +54,8 @@ class ReservedPorts:
         """Reserve the ports that are not reserved yet.
 
         Raises:
-            errors.Temporary: `AddressTaken`, another process has bound one, also of all addresses.
+            errors.Temporary: `AddressTaken`, another process has bound one, at the Pod's address or at all
+                addresses.
             OSError: there are no descriptors left.
         """
         for port in ports:

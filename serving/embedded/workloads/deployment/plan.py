@@ -64,7 +64,7 @@ def read_spec(deployment: Object) -> DeploymentSpec:
     rolling = strategy.get("rollingUpdate") or {}
     surge = _share(rolling.get("maxSurge", "25%"), replicas, up=True)
     unavailable = _share(rolling.get("maxUnavailable", "25%"), replicas, up=False)
-    if surge == unavailable == 0:
+    if surge == unavailable == 0:  # both were rounded to 0, and no step of a rollout would be possible
         unavailable = 1
     deadline = spec.get("progressDeadlineSeconds")
     return DeploymentSpec(
@@ -82,7 +82,7 @@ def read_spec(deployment: Object) -> DeploymentSpec:
 
 
 def _share(value: int | str, total: int, *, up: bool) -> int:
-    """Resolve an int-or-percent, as k8s.io/apimachinery/pkg/util/intstr."""
+    """Resolve an int-or-percent, rounded up or down, as k8s.io/apimachinery/pkg/util/intstr."""
     if isinstance(value, str) and value.endswith("%"):
         exact = int(value[:-1]) * total / 100
         return math.ceil(exact) if up else math.floor(exact)
@@ -113,6 +113,7 @@ def next_pods(
     available = {p.uid for p in current if p.available(spec.min_ready_seconds, now)}
 
     frozen = spec.paused and rolled_out != spec.template_hash
+    # Recreate creates new Pods only once all old ones are gone, terminating ones too.
     draining = spec.recreate and not spec.paused and any(p.template_hash != spec.template_hash for p in pods)
     if spec.replicas == 0:
         count, deletions = 0, current
@@ -153,7 +154,7 @@ def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
 def _surplus(
     spec: DeploymentSpec, new: list[PodFacts], old: list[PodFacts], available: set[str], most: int
 ) -> list[PodFacts]:
-    """Return the surplus Pods to delete: new ones above `replicas`, and as many as exceed `most` in total.
+    """Return Pods to delete until at most `replicas` new Pods, and at most `most` Pods in all, remain.
 
     The new Pods above `replicas` come first, then old Pods, then other new ones. After the first group,
     available Pods are deleted only down to the floor.
@@ -217,7 +218,7 @@ def _ranked(pods: list[PodFacts], available: set[str]) -> list[PodFacts]:
 
 
 def next_time(spec: DeploymentSpec, current: list[PodFacts], now: dt.datetime) -> dt.timedelta | None:
-    """Return the time until a Pod becomes available, or a failed one can be replaced."""
+    """Return the time until a Pod becomes available, or a finished one can be replaced; None if none will."""
     due = [p.finished_at + REPLACE_FAILED_AFTER for p in current if p.finished and p.finished_at]
     due += [
         at

@@ -55,7 +55,8 @@ def next_standbys(
         settled: whether every serving replica is available.
     """
     living = [p for p in standbys if p.active and p.template_hash == spec.template_hash]
-    # The order does not depend on the progress of the watch: a repeated plan takes the same Pods.
+    # Equally ready Pods have a fixed order: a plan that is repeated before the watch has shown a promotion
+    # takes the same Pods.
     ranked = sorted(living, key=lambda p: (not p.ready, p.created, p.name))
     promoted, remaining = ranked[:needed], ranked[needed:]
     if spec.paused:

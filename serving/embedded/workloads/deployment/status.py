@@ -1,7 +1,7 @@
 """The status of a Deployment, for `kubectl rollout status` and `kubectl wait` as on a cluster. Pure.
 
-Reasons and texts are those of k8s.io/kubernetes/pkg/controller/deployment (progress.go,
-util/deployment_util.go); they keep the word ReplicaSet, as tools compare them.
+Reasons and messages are those of k8s.io/kubernetes/pkg/controller/deployment (progress.go,
+util/deployment_util.go). Reasons keep the word ReplicaSet, as tools compare them; messages have Revision.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ EXCEEDED = "ProgressDeadlineExceeded"
 PAUSED = "DeploymentPaused"
 RESUMED = "DeploymentResumed"
 _STARTING = {"Available": "False", "Progressing": "True"}
-"""The conditions of a Deployment that has no status yet, by type."""
+"""The status of each condition, by type, that a Deployment without a stored status counts as having."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ def _available(counts: dict[str, int], spec: DeploymentSpec) -> Object:
 def _progressing(
     old: Object, counts: dict[str, int], spec: DeploymentSpec, now: dt.datetime
 ) -> tuple[Object, dt.timedelta | None]:
-    """Return the Progressing condition, and the time until its deadline."""
+    """Return the Progressing condition, and the time until its deadline; None if none runs."""
     before = conditions.find(old.get("conditions"), "Progressing")
     current = _without_deadline(before, old, counts, spec, now)
     if current["reason"] in (COMPLETE, EXCEEDED, PAUSED):
-        return current, None  # a Pod that dies after the rollout does not restart it
+        return current, None  # after a complete rollout too: a Pod that dies then begins no deadline
     since = parse_time(current.get("lastUpdateTime")) or now
     remaining = since + dt.timedelta(seconds=spec.progress_deadline_seconds) - now
     if remaining > dt.timedelta(0):

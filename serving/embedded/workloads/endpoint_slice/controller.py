@@ -43,7 +43,10 @@ class EndpointsController:
         slices.index(OF_SERVICE, _service_of)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge the slices of one Service; new slices are written before old ones are deleted."""
+        """Converge the slices of one Service.
+
+        New slices are written before old ones are deleted, so that no endpoint is missing in between.
+        """
         service = self._services.get(*key)
         if service is None or is_deleting(service):
             self._end_waits(key)

@@ -161,7 +161,9 @@ def same(desired: Object, stored: Object | None) -> bool:
 
 
 def is_urgent(desired: Object, stored: Object | None) -> bool:
-    """Whether the slices differ in the serving Pods, the owner or the labels."""
+    """Whether the write must not wait: the slices differ in the serving Pods or their ports, the owner or the
+    labels.
+    """
     if _serving(desired) != _serving(stored or {}):
         return True
     if stored is None:

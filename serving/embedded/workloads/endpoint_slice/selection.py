@@ -84,7 +84,9 @@ class Selection(Generic[T]):
 
 
 def _discard(index: dict[MatchKey, set[T]], key: MatchKey, member: T) -> None:
-    """Remove a Pod or Service, and its key if no member is left: each revision has labels of its own."""
+    """Remove a Pod or Service, and a key without members: each revision has keys of its own, which would
+    pile up.
+    """
     members = index[key]
     members.discard(member)
     if not members:

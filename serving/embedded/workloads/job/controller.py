@@ -54,7 +54,8 @@ class JobController:
                 return None  # another Job has the name; its arrival causes the next step
             job = newest
             await self._report(job, status.report(job, spec, planned.progress, self._pods(job), now))
-        # A write that the watch never delivers expires in the cache after this time, without a change.
+        # A write that the watch never delivers expires in the cache, and no change of an object reports that:
+        # this Job is looked at again then.
         expiry = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(job) else None
         due = [after for after in (planned.requeue_after, expiry) if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None

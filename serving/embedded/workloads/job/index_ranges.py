@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 MOST = 1_000_000
-"""The most numbers that are read, in a fraction of a second."""
+"""The most numbers that `parse` accepts; it takes a fraction of a second for them."""
 
 
 def parse(text: str) -> frozenset[int]:

@@ -83,6 +83,7 @@ class JobPlan:
     start: tuple[int, ...] = ()
     delete: tuple[PodFacts, ...] = ()
     remove_job: bool = False
+    """Whether the Job has ended, and its time to live (`ttlSecondsAfterFinished`) has passed."""
     requeue_after: dt.timedelta | None = None
     events: tuple[EventToEmit, ...] = ()
 
@@ -257,7 +258,7 @@ def _next(
 def _delay(
     known: JobProgress, attempts: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
 ) -> dt.timedelta:
-    """Return the remaining back-off after the newest failure; zero if its Pod is gone."""
+    """Return the remaining back-off after the newest failure whose Pod exists; zero or less if it is over."""
     ends = [p.finished_at for p in attempts if p.attempt in known.failed and p.finished_at is not None]
     if not ends:
         return dt.timedelta(0)

@@ -14,7 +14,7 @@ from serving.resources import conditions
 def report(
     job: Object, spec: JobSpec, progress: JobProgress, pods: Sequence[PodFacts], now: dt.datetime
 ) -> Object:
-    """Return the status; a condition that does not change its status keeps its times."""
+    """Return the status; a condition whose status does not change is kept as it was stored."""
     old = job.get("status") or {}
     ended = progress.ending is not None
     active = [] if ended else [p for p in pods if p.active and p.attempt is not None]
@@ -42,6 +42,7 @@ def _conditions(before: list[Object], spec: JobSpec, progress: JobProgress, now:
     elif conditions.find(before, "Suspended") is not None:
         current.append(("Suspended", "False", "JobResumed", "Job resumed"))
     if (ending := progress.ending) is not None:
+        # On a cluster this condition precedes the end until all Pods have ended; here both are set at once.
         first = "SuccessCriteriaMet" if ending.type == "Complete" else "FailureTarget"
         current += [(type_, "True", ending.reason, ending.message) for type_ in (first, ending.type)]
     result = []

@@ -38,7 +38,10 @@ class Credentials:
 
     @classmethod
     def from_docker(cls, directory: Path | None = None) -> "Credentials":
-        """Read `config.json` in Docker's directory (`$DOCKER_CONFIG`, else `~/.docker`), if it exists."""
+        """Return the credentials in `config.json` of Docker's directory (`$DOCKER_CONFIG`, else `~/.docker`).
+
+        Without that file all access is anonymous.
+        """
 
         def read() -> DockerConfig:
             base = directory or Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
@@ -82,6 +85,7 @@ class Credentials:
         return config.login(reference.host, reference.repository)
 
     async def _run_helper(self, helper: str, server: str) -> Login | None:
+        """Return the login that a helper program has for a server; None if it has none."""
         program = f"docker-credential-{helper}"
         try:
             process = await asyncio.create_subprocess_exec(

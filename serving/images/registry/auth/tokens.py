@@ -86,8 +86,9 @@ class Tokens:
             rejected: the header that was refused, or ''.
 
         Raises:
-            errors.Permanent: `Unauthorized`.
-            errors.Temporary: `RegistryUnavailable`, no response from the token server.
+            errors.Permanent: `Unauthorized`, `UntrustedCertificate`; `RegistryRefused`, a malformed address
+                of the token server or an answer that is too long; those of `Credentials.login`.
+            errors.Temporary: `RegistryUnavailable`, of the token server; those of `Credentials.login`.
         """
         challenge = _choose(target, headers)
         self._challenges[target.host] = challenge

@@ -78,7 +78,7 @@ def _canonical(value: Any, field: str) -> Any:
 
 
 def _is_empty(field: str, value: Any) -> bool:
-    if isinstance(value, dict):
+    if isinstance(value, dict):  # another empty one, such as `emptyDir: {}`, differs from an absent field
         return field in _QUANTITY_MAPS and not value
     if isinstance(value, (bool, int)):
         return field in _ZERO_IS_ABSENT and not value

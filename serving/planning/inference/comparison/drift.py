@@ -89,7 +89,10 @@ def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
 
 
 def _defaults(model: type[Base]) -> Object:
-    """Return the optional fields of a type, without those that are always desired, with their defaults."""
+    """Return the optional fields of a type, without those that are always desired, with their defaults.
+
+    A default that is no text is empty (None, false or an object without fields): all of these become None.
+    """
     return {
         str(field.alias): field.default if isinstance(field.default, str) else None
         for name, field in model.model_fields.items()
@@ -97,16 +100,16 @@ def _defaults(model: type[Base]) -> Object:
     }
 
 
-_OF_ROUTE, _OF_BACKEND = _defaults(RouteSpec), _defaults(RouteBackend)
+_ROUTE_DEFAULTS, _BACKEND_DEFAULTS = _defaults(RouteSpec), _defaults(RouteBackend)
 
 
 def _optional(spec: Object) -> list[Any]:
     """Return the values of a Route's optional fields, in a fixed order; an absent one has its default."""
-    of_route = [spec.get(field) or default for field, default in _OF_ROUTE.items()]
+    of_route = [spec.get(field) or default for field, default in _ROUTE_DEFAULTS.items()]
     return of_route + [
         backend.get(field) or default
         for backend in spec.get("backends") or []
-        for field, default in _OF_BACKEND.items()
+        for field, default in _BACKEND_DEFAULTS.items()
     ]
 
 

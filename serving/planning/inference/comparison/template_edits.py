@@ -26,7 +26,10 @@ _ABSENT = object()
 
 
 def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | None:
-    """Return the action that puts a Deployment's template back; None if it has no edits, or must wait."""
+    """Return the action that puts a Deployment's template back.
+
+    None for other objects and new Deployments, and if the template has no edits or must not be put back now.
+    """
     meta = ensure.object["metadata"]
     deployment = observed.deployments.get(meta["name"])
     if ensure.kind is not kinds.DEPLOYMENT or deployment is None or meta["name"] in observed.put_back_blocked:
@@ -73,7 +76,7 @@ def _edits(owned: Mapping[str, Any], stored: Any, desired: Any, path: str) -> It
         desired: the same part of the rendered template.
         path: the path from the template to that part, as in messages.
     """
-    if stored is _ABSENT or stored is None:
+    if stored is _ABSENT or stored is None:  # no value is written; `template_covers` notices a missing one
         return
     below = {element: tree for element, tree in owned.items() if element != _ITSELF}
     is_leaf = not below

@@ -119,7 +119,7 @@ def _item(position: int, items: list[Any]) -> Any:
 
 def _slice(bounds: Slice, items: list[Any]) -> list[Any]:
     first, last = _from_start(bounds.first, 0, items), _from_start(bounds.last, len(items), items)
-    if first == last:
+    if first == last:  # as with kubectl, even outside of the list
         return []
     if not (0 <= first < len(items) and 0 <= last <= len(items)):
         raise ValueError(f"{_written(bounds)} is outside of a list of {len(items)}")

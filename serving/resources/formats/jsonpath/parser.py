@@ -33,8 +33,9 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 _TEXT = re.compile(r"[^{]+")
 """Text outside of braces."""
 _KEYWORD = re.compile(r"[ \t]*(range|end)(?![^\s.,\[\]$@{}])")
-"""A keyword at the begin of a pair of braces; `{ranges}` and `{end_time}` begin with none."""
+"""A keyword at the beginning of a pair of braces; `{ranges}` and `{end_time}` begin with none."""
 _OPERATOR = re.compile(r"[!<>=~]+")
+"""A comparison, also one that is not in `OPERATORS`, such as `=~`, so that the message names it."""
 _NAME = r"(?:\\.|[^\s.,\[\]$@{}\\])*"
 _NAME_IN_FILTER = r"(?:\\.|[^\s.,\[\]$@{}\\!<>=()])*"
 """Names of fields; a backslash escapes a character that would end the name."""

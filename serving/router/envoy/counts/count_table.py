@@ -35,7 +35,8 @@ BOUNDS_MS = (
 """Upper bounds of durations, from a small model's response to a long generation; the module has the same."""
 
 _NAME = Struct("=Q136s")
-"""The beginning of a row: the size of a cluster's name in bytes, and the name (at most `MAX_CLUSTER`)."""
+"""The beginning of a row: the size of a cluster's name in bytes, and the name in 136 bytes (the module's
+`MAX_CLUSTER`)."""
 _ANSWERS = Struct(f"={len(CLASSES) + len(BOUNDS_MS) + 2}Q")
 """Next in a row: answers by class; by duration, for each bound and above all bounds; the sum of durations."""
 _COUNTERS = (
@@ -62,7 +63,8 @@ class Answers(NamedTuple):
     classes: tuple[int, ...] = (0,) * len(CLASSES)
     """Answers by class."""
     durations: tuple[int, ...] = (0,) * (len(BOUNDS_MS) + 1)
-    """Answers of replicas by duration: up to each bound, from the bound before it, and above all bounds."""
+    """Answers of replicas by duration: for each bound those above the bound before it, then those above all
+    bounds. Local replies are not among them."""
     microseconds: int = 0
     """The sum of the durations, each from the end of the request to the end of the answer."""
 

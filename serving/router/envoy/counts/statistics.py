@@ -88,5 +88,5 @@ def received(counts: Mapping[str, int]) -> int:
 
 
 def in_flight(counts: Mapping[str, int]) -> int:
-    """Return the number of requests without a response yet."""
+    """Return the number of requests whose response has not ended."""
     return counts.get("active", 0) + counts.get("pending_active", 0)

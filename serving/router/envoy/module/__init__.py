@@ -32,6 +32,6 @@ def config() -> dict[str, Any]:
     """Return how Envoy loads the module."""
     return {
         "module": {"local": {"filename": str(library())}},
-        # Unloading it would take the memory of each thread away while threads have it.
+        # Unloading the library would free its thread-local memory while threads still use it.
         "do_not_close": True,
     }

@@ -1,6 +1,6 @@
 """Ends an Envoy: first its requests in flight, then the process.
 
-It decides neither when Envoy has to end nor whether its listeners close before.
+This module decides neither when Envoy has to end, nor whether its listeners close before.
 """
 
 import asyncio

@@ -49,7 +49,7 @@ class EnvoyProcess:
         Args:
             data_dir: of the gateway.
             settings: the gateway's.
-            kept: holds the socket on which Envoy listens; None: Envoy binds it, and it ends with Envoy.
+            kept: holds the socket on which Envoy listens; None: Envoy binds a socket, which ends with Envoy.
         """
         self._dir = data_dir.gateway
         self._bootstrap = self._dir / "bootstrap.json"
@@ -157,7 +157,7 @@ class EnvoyProcess:
             yield path, [descriptor]
 
     def _in_huge_pages(self, program: str) -> int | None:
-        """Return a descriptor of the program's copy in huge pages; None if it is off or impossible."""
+        """Return a descriptor of the program's copy in huge pages; None if they are off or impossible."""
         if not self._settings.huge_pages:
             return None
         try:
@@ -167,11 +167,15 @@ class EnvoyProcess:
             return None
 
     def exit_code(self) -> int | None:
-        """Return the exit code of an Envoy that this process started; None while it runs."""
+        """Return the exit code of the Envoy that this process started; None without one, or while it runs."""
         return self._child.poll() if self._child is not None else None
 
     def _public_socket(self) -> int | None:
-        """Return the descriptor on which Envoy listens; None if it binds its own, which it can."""
+        """Return the descriptor on which Envoy listens; None if Envoy binds a socket of its own.
+
+        Raises:
+            errors.UserError: the port is taken, or not resolved.
+        """
         host, port = self._settings.host, self._settings.port
         if port == 0:
             raise errors.UserError("the gateway's port must be resolved before it starts")

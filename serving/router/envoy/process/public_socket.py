@@ -47,6 +47,7 @@ def adopt(kept: KeptSockets, envoy: ProcessIdentity, host: str, port: int) -> No
 
 def _retain(kept: KeptSockets, host: str, port: int) -> bool:
     """Close all sockets in `kept` but the public one, and return whether `kept` has the public one."""
+    # As `kept_sockets.place_of`: a kept IPv6 socket keeps its port on all IPv6 addresses.
     address = ALL_OF_IPV6 if sockets.family(host) == socket.AF_INET6 else host
     place = Place(os.geteuid(), address, port)
     kept.retain(lambda other: other == place)

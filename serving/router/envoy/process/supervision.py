@@ -63,8 +63,8 @@ class EnvoySupervision:
             process: the Envoy, which runs.
             bootstrap: the content of its bootstrap file.
             data_dir: has its sockets.
-            on_problem: called with the reason why no traffic flows when it changes; empty while Envoy
-            answers.
+            on_problem: called with each new reason why no traffic flows, and with an empty text once Envoy
+                answers again.
         """
         self._process = process
         self._bootstrap = bootstrap
@@ -73,7 +73,8 @@ class EnvoySupervision:
         self._last_answer: float | None = None
         """Time of the last answer of any Envoy, on the monotonic clock; None before the first answer."""
         self._started = clock.monotonic()
-        """When this Envoy was started, on the monotonic clock."""
+        """When this Envoy was started, on the monotonic clock; of one that ran already, when this object was
+        made."""
         self._ran = True
         """Whether the last attempt started an Envoy."""
         self._unanswered_ends = 0
@@ -148,6 +149,7 @@ class EnvoySupervision:
 
     async def _judge_starting(self, now: float) -> None:
         """Report an Envoy that has not answered since its start, and kill it after `START_SECONDS`."""
+        # A problem that names its reason is not replaced, and a gateway's first Envoy is merely starting.
         has_reason = self._unanswered_ends >= REPORTED_ENDS or not self._ran
         if not has_reason and self._last_answer is not None and now - self._last_answer > ANSWER_SECONDS:
             self._set_problem(SILENT)
@@ -189,7 +191,7 @@ class EnvoySupervision:
         return bool(self._system_calls)
 
     def _excuse(self, seconds: float) -> None:
-        """Count a time in which this process did not run, and so did not ask, not as Envoy's silence."""
+        """Do not count as Envoy's silence a time in which this process did not run, and so did not ask."""
         self._started += seconds
         self._last_progress += seconds
         if self._last_answer is not None:

@@ -65,7 +65,7 @@ class OpenAiApp:
             engine: generates the answers.
             vocabulary: of the model.
             served: its name, and the state of its server.
-            settings: bounds of bodies.
+            settings: bounds of bodies, and Retry-After.
             context: tokens of a prompt and its answer together, at most.
             large: the memory and the thread for bodies that are not small.
         """
@@ -349,7 +349,7 @@ async def _until_end(parts: asyncio.Queue[Part]) -> AsyncIterator[Part]:
 async def _disconnected(
     receive: Receive, generation: Generation, engine: Engine, parts: asyncio.Queue[Part]
 ) -> None:
-    """Cancel a generation when its client disconnects."""
+    """Cancel a generation when its client disconnects, and end the wait for its parts."""
     with contextlib.suppress(asyncio.CancelledError):
         while (await receive())["type"] != "http.disconnect":
             pass
