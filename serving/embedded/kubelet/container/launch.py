@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from posixpath import normpath
 from typing import Any
 
 import orjson
@@ -153,7 +152,10 @@ async def _environment(
     if node.isolation is not None:
         return env
     sources = {mount.target: mount.source or "" for mount in mounts}
-    places = {m["name"]: sources[normpath(m["mountPath"])] for m in container.get("volumeMounts") or []}
+    places = {
+        m["name"]: sources[volume_mounts.normal_path(m["mountPath"])]
+        for m in container.get("volumeMounts") or []
+    }
     return volume_mounts.rewrite(env, container, places)
 
 
