@@ -181,10 +181,13 @@ def test_revision_without_a_gpu_has_no_claim_and_no_annotation() -> None:
             "4",
             9,
         ),
+        ("mps", {"resources": {"limits": None}}, "resources.limits", {"nvidia.com/gpu": "1"}, None),
+        ("mps", {"resources": {"requests": None}}, "resources.requests", {"nvidia.com/gpu": "1"}, None),
+        ("dra", {"resources": {"claims": None}}, "resources.claims", [{"name": "gpu"}], None),
     ],
 )
 def test_container_that_changes_a_limit_of_its_share_is_refused_with_the_field(
-    mechanism: str, container: dict[str, Any], field: str, granted: str, value: object
+    mechanism: str, container: dict[str, Any], field: str, granted: object, value: object
 ) -> None:
     with pytest.raises(errors.Permanent) as refusal:
         _revision(_gpu(mechanism), containers=[{"name": "predictor", **container}])
@@ -207,6 +210,12 @@ def test_container_keeps_its_variables_beside_those_of_its_share() -> None:
     assert (
         free["env"][0] in _revision(_gpu("hami"), containers=[free]).template["spec"]["containers"][0]["env"]
     )
+
+
+def test_container_without_limits_of_its_own_is_accepted_when_its_share_is_a_claim() -> None:
+    own = {"name": "predictor", "resources": {"limits": None, "requests": None}}
+    container = _revision(_gpu("dra"), containers=[own]).template["spec"]["containers"][0]
+    assert container["resources"]["claims"] == [{"name": pod.CLAIM}]
 
 
 def test_annotation_lists_requested_and_granted_share_and_preconditions() -> None:
