@@ -15,7 +15,7 @@ from serving.objects import Object
 from serving.resources import kinds
 
 DEFAULT_MODE = 0o400
-"""Mode of files of Secrets and ConfigMaps whose volume has no `defaultMode`. The container's user owns them."""
+"""Mode of files of Secrets and ConfigMaps without a mode in the volume. The container's user owns them."""
 
 
 async def config_maps(node: Node, namespace: str, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
