@@ -283,6 +283,40 @@ def test_defaults_are_those_of_kube_apiserver() -> None:
     assert service["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
 
 
+def limited(cpu: str) -> dict[str, Any]:
+    """Return a container with a limit, and without requests."""
+    return {"name": "main", "image": "web:1", "resources": {"limits": {"cpu": cpu}}}
+
+
+def test_a_limit_of_a_template_can_be_lowered_where_it_has_no_requests() -> None:
+    def with_limit(cpu: str) -> dict[str, Any]:
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [limited(cpu)]}}
+        return deployment(template=template)
+
+    old = write_path.apply(kinds.DEPLOYMENT, None, "default", "web", with_limit("2"), request()).object
+    new = write_path.apply(kinds.DEPLOYMENT, old, "default", "web", with_limit("1"), request()).object
+    assert new["spec"]["template"]["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+
+
+def test_requests_of_a_pod_are_its_limits_where_it_has_none() -> None:
+    spec = create(kinds.POD, pod(containers=[limited("2")], initContainers=[{**limited("1"), "name": "i"}]))[
+        "spec"
+    ]
+    assert spec["containers"][0]["resources"] == {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}
+    assert spec["initContainers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_an_update_of_a_pod_is_refused_when_an_image_is_empty(field: str) -> None:
+    old = create(kinds.POD, pod(initContainers=[{"name": "i", "image": "web:1"}]))
+    change = [{"op": "replace", "path": f"/spec/{field}/0/image", "value": ""}]
+    with pytest.raises(errors.Invalid) as caught:
+        patch(kinds.POD, old, change, "application/json-patch+json")
+    assert [(cause.field, cause.message) for cause in caught.value.causes] == [
+        (f"spec.{field}[0].image", "Required value")
+    ]
+
+
 def test_invalid_patches_are_refused() -> None:
     old = create(kinds.INFERENCE, inference())
     for change, media_type, code in (
