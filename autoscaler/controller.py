@@ -312,6 +312,8 @@ class AutoscalerController:
                     active = other_writers.refused(decision.replicas, error)
                     await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
                 raise
+        else:
+            state.reported_dry_run_count = None  # a later decision for that count is reported again
         state.refused = math.inf
         if decision.replicas == desired and not counts:
             return  # the target's status has no counts yet; with them the watch queues the target again

@@ -87,9 +87,10 @@ class Writer:
         except errors.NotFound:
             return  # the target is deleted, which the watch reports
         except errors.ApiError as error:
-            if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
+            if isinstance(error, errors.Conflict | errors.Invalid):
                 raise
-            raise errors.Unavailable(str(error)) from error  # a status of 500 is tried again later
+            # A status of 403 or 500 is tried again later. Forbidden would be reported as a refused read.
+            raise errors.Unavailable(str(error)) from error
         state.last_write = LastWrite(decision.replicas, int(answer["metadata"]["resourceVersion"]))
         state.known_count = decision.replicas
         state.changes.insert(0, status.change(before, decision, _time()))

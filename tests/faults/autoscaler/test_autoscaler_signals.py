@@ -263,11 +263,12 @@ async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_i
 @pytest.mark.parametrize(
     "error",
     [
+        errors.Forbidden(403, "Forbidden", "a quota"),
         errors.Conflict(409, "Conflict", "changed"),
         errors.Unavailable("429 Too Many Requests"),
         errors.ApiError(500, "", "down"),
     ],
-    ids=["409", "429", "500"],
+    ids=["403", "409", "429", "500"],
 )
 async def test_refused_scale_is_reported_and_the_count_applied_later(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -459,6 +460,22 @@ async def test_observe_mode_reports_decisions_without_scaling(
         moves = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "WouldScale"]
         assert any(re.match(r"d: 4 to 1\d: ", move) for move in moves), moves
     assert (scaling.attempts, replicas(api)) == (0, 4)
+
+
+async def test_observe_mode_reports_a_decision_again_when_the_count_sufficed_meanwhile() -> None:
+    behavior = {"scaleDown": {"stabilizationSeconds": 0}}
+    api = autoscaled_api(3, 20, 1, prediction={"mode": "Observe"}, behavior=behavior)
+
+    def reports() -> list[tuple[str, int]]:
+        events = [event for event in api.find(kinds.EVENT_V1) if event["reason"] == "WouldScale"]
+        return [(event["message"].split(":")[1].strip(), event["count"]) for event in events]
+
+    async with running(api, FakePages("d")):
+        await until(lambda: reports() == [("1 to 3", 1)], "an Event")
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 1}})
+        await until(lambda: autoscaler_status(api)["desiredReplicas"] == 1, "the count suffices")
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 3}})
+        await until(lambda: reports() == [("1 to 3", 2)], "the Event again")
 
 
 async def test_schedule_applies_at_local_time_on_a_daylight_saving_change(time: Time) -> None:
