@@ -95,9 +95,9 @@ class ProfilingExperimentStatus(Base):
         float,
         Field(
             description="Expected shortfall of the best spec against the best unmeasured one, as a share from"
-            " 0 to 1."
+            " 0 to 1; 1 while it is unknown."
         ),
-    ] = 0
+    ] = 1
     repeatability: Annotated[
         float,
         Field(

@@ -117,6 +117,13 @@ def test_spending_is_the_sum_over_trials_of_seconds_and_cost() -> None:
     assert body["trials"] == {"total": 3, "running": 1, "succeeded": 1, "stoppedEarly": 0, "failed": 1}
 
 
+def test_expected_regret_is_unknown_when_an_experiment_is_suspended_after_its_baseline() -> None:
+    begun = planning.plan(world((None, RUNNING)), None, NOW).status or {}
+    assert begun["expectedRegret"] == 1
+    stopped = world((None, measured()), status=begun, suspend=True)
+    assert (planning.plan(stopped, None, NOW).status or {})["expectedRegret"] == 1
+
+
 def test_suspended_experiment_creates_no_trial_and_counts_running_ones() -> None:
     snapshot = world((0, RUNNING), suspend=True)
     assert planned_trials(snapshot, None) == []
