@@ -101,21 +101,27 @@ class HandoffController:
 
         If the API refuses the version, the job keeps the finalizer, unless the job is being deleted: an edit
         of the job's annotations may still correct the version.
+
+        Raises:
+            errors.Temporary: a quota, a webhook or a missing right refuses it; the job keeps the finalizer.
         """
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)
         except errors.AlreadyExists:
             return  # by an earlier attempt whose response was lost; the watch brings it
-        except errors.Forbidden as error:
-            if all(cause.reason != _TERMINATING for cause in error.causes):
-                raise
-            await self._release(key, job)  # the deletion of the namespace waits for the job
-            return
         except errors.Invalid as error:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             if is_deleting(job):
                 await self._release(key, job)
             return
+        except errors.ApiError as error:
+            if error.code not in (400, 403):  # 400: of a webhook that denies without a code
+                raise
+            if any(cause.reason == _TERMINATING for cause in error.causes):
+                await self._release(key, job)  # the deletion of the namespace waits for the job
+                return
+            await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
+            raise errors.Temporary("HandOffRefused", str(error)) from error
         await self._recorder.emit(job, "HandedOff", f"created ModelVersion {version['metadata']['name']}")
 
     def _job_changed(self, key: JobKey, before: Object | None, after: Object | None) -> None:
