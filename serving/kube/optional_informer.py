@@ -47,7 +47,7 @@ class OptionalInformer(Informer):
         """Why there is no copy; empty while there is one, and before the API's first answer."""
         self.is_in_doubt = True
         """Whether the API's next answer decides if there can be a copy: before the first one, and after a
-        watch was refused or found no such path, as where the kind has only another version now."""
+        watch was refused or had no such path, as where the kind has only another version now."""
         self._availability_handlers: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
