@@ -229,6 +229,18 @@ def test_annotation_lists_requested_and_granted_share_and_preconditions() -> Non
     assert "cGPU" in annotation["enforcedIf"][0]
 
 
+@pytest.mark.parametrize(
+    ("requested", "granted", "text"),
+    [
+        (4100 * MIB, 5 * GIB, "memory 4100Mi became 5120Mi"),
+        (8 * GIB + 1, 8 * GIB + MIB, "memory 8589934593 became 8193Mi"),
+        (1_048_575 * MIB, 1024 * GIB, "memory 1048575Mi became 1048576Mi"),
+    ],
+)
+def test_rounding_is_described_by_exact_amounts(requested: int, granted: int, text: str) -> None:
+    assert describe_rounding(GpuShare(requested), GpuShare(granted)) == text
+
+
 def test_share_larger_than_every_profile_is_refused_with_the_largest() -> None:
     with pytest.raises(
         errors.Permanent, match=r"resources.gpu.memory: 39Gi; of a whole A100-40GB \(7g.40gb\) 38Gi"
