@@ -215,8 +215,9 @@ class _ProbePart(NamedTuple):
     cluster: str
 
 
-def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes] | None:
-    return None if parts is None else (parts.host, parts.path)
+def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes, tuple[str, str] | None] | None:
+    """Return the parts of the public routes; with an empty ring those of a language model are as of others."""
+    return None if parts is None else (parts.host, parts.path, parts.language_model)
 
 
 def _changed_weights(
