@@ -164,8 +164,8 @@ def _query(source: LoadSource, first: float, last: float, step: float) -> Sequen
         raise errors.UserError(f"{shown} does not answer as a Prometheus: {error}") from error
     body = body if isinstance(body, dict) else {}
     data = body.get("data")
-    is_range = isinstance(data, dict) and data.get("resultType") == "matrix"
-    if body.get("status") != "success" or not is_range:
+    data = data if isinstance(data, dict) else {}
+    if body.get("status") != "success" or data.get("resultType") != "matrix":
         raise errors.UserError(f"{shown}: {body.get('error') or 'the response is not a range of values'}")
     result: Sequence[Mapping[str, Any]] = data.get("result") or []
     return result
