@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from serving import errors
 from serving.runtimes.open_inference import decoding_memory
@@ -125,6 +135,13 @@ class ChatBody(_Body):
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_ALTERNATIVES)] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     response_format: ResponseFormat | None = None
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _has_logprobs(cls, alternatives: int | None, info: ValidationInfo) -> int | None:
+        if alternatives and not info.data.get("logprobs"):
+            raise PydanticCustomError("without_logprobs", "needs logprobs: true")
+        return alternatives
 
     @property
     def most_tokens(self) -> int | None:
