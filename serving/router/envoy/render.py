@@ -216,7 +216,7 @@ class _ProbePart(NamedTuple):
 
 
 def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes, tuple[str, str] | None] | None:
-    """Return the parts of the public routes; with an empty ring those of a language model are as of others."""
+    """Return what the public routes have of a service; with an empty ring the first two are of any kind."""
     return None if parts is None else (parts.host, parts.path, parts.language_model)
 
 

@@ -40,7 +40,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, as
     data_dir = DataDir(tmp_path)
     admin = FakeAdmin(envoy)
     server = DeltaXdsServer(data_dir, admin)  # type: ignore[arg-type]
-    collector = StatisticsCollector("local", admin, EnvoyProcess(data_dir, settings.gateway))  # type: ignore[arg-type]
+    process = EnvoyProcess(data_dir, settings.gateway)
+    collector = StatisticsCollector("local", admin, process, data_dir.earlier_answers)  # type: ignore[arg-type]
 
     async def answer() -> None:
         while True:  # one answer at a time: the gateway runs in between
