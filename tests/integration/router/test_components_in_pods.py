@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -23,6 +24,7 @@ from autoscaler.signals.board import Reading
 from autoscaler.signals.pages import Pages
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.supervisor import restart_policy
 from serving.kube import Kube
 from serving.resources import kinds, leases
 from serving.router.envoy.process.envoy_process import EnvoyProcess
@@ -342,6 +344,16 @@ def test_first_process_of_a_container_ends_by_sigterm_while_it_reads_its_configu
         (first,) = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
         os.kill(int(first), signal.SIGTERM)
         assert container.wait(10) == 0
+
+
+def test_reason_is_the_last_line_when_the_health_port_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        options = ["--data-dir", str(tmp_path), "--health-port", port]
+        component = [sys.executable, "-m", "serving.app", "component", "controllers", *options]
+        ended = subprocess.run(component, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == restart_policy.GIVES_UP
+    assert ended.stderr.splitlines()[-1].startswith(f"error: --health-port {port} on 127.0.0.1: ")
 
 
 async def test_gateway_ends_when_it_never_reached_the_api(pod: Pod) -> None:
