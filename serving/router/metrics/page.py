@@ -111,7 +111,7 @@ class EnvoyCounts:
 
     @property
     def unreadable_answers(self) -> dict[str, Answers]:
-        """The earlier answers of clusters that were added again: another gateway cannot read them from Envoy."""
+        """The earlier answers of clusters that are back, which no other gateway can read from Envoy."""
         return {name: self.earlier_answers[name] for name in self._clusters if name in self.earlier_answers}
 
     def _count(self, name: str, counts: Mapping[str, int]) -> RequestCounts:
