@@ -20,7 +20,6 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from serving import errors
 from serving.runtimes.open_inference import decoding_memory
@@ -140,7 +139,7 @@ class ChatBody(_Body):
     @classmethod
     def _has_logprobs(cls, alternatives: int | None, info: ValidationInfo) -> int | None:
         if alternatives and not info.data.get("logprobs"):
-            raise PydanticCustomError("without_logprobs", "needs logprobs: true")
+            raise ValueError("needs logprobs: true")
         return alternatives
 
     @property
@@ -209,7 +208,8 @@ def parse(kind: type[Body], body: bytes, memory: int) -> Body:
         first = error.errors()[0]
         value = repr(first["input"])
         shown = value if len(value) < MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
-        message = f"{_path(first['loc'])}: {first['msg']}, got {shown}"
+        rule = first["msg"].removeprefix("Value error, ")  # pydantic's, before a message of our own
+        message = f"{_path(first['loc'])}: {rule}, got {shown}"
         raise errors.ApiError(400, "BadRequest", message) from error
 
 
