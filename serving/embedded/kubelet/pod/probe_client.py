@@ -118,7 +118,7 @@ async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAn
 def _request_target(text: str) -> str:
     """Return the target of a request for `httpGet.path`, which may be percent-encoded and have a query.
 
-    As kubelet's: it begins with a slash, other characters are percent-encoded, and a fragment is left out.
+    As kubelet's: it begins with a slash, other characters are percent-encoded, and a fragment is omitted.
     """
     path, mark, query = text.partition("#")[0].partition("?")
     path = quote(_BARE_PERCENT.sub("%25", path), safe=_PATH_CHARACTERS)
