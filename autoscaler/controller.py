@@ -295,9 +295,10 @@ class AutoscalerController:
             count = await self._writer.count_of_another(autoscaler, max(desired, least))
             decision = guards.of_another_autoscaler(decision, count, least)
         else:
+            most = state.bounds(now).most
             if not self._readings.are_known(target, signals, moment):
-                decision = guards.without_readings(decision, desired, signals)
-            decision = guards.after_a_raise(decision, desired, state.raised, moment)
+                decision = guards.without_readings(decision, desired, most, signals)
+            decision = guards.after_a_raise(decision, desired, most, state.raised, moment)
         state.decision, state.decided = decision, moment
         self._ticks.decided(decision.reason)
         active = await self._active(autoscaler, target, state, moment)

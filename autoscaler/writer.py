@@ -154,7 +154,7 @@ def _content(
         conditions=[ready, active],
         signals=signals,
         learned=state.learned(now),
-        schedule=state.schedule(now),
+        schedule=state.bounds(now).schedule,
         changes=state.changes,
         metrics=status.metrics(state.config.metrics, decision.metric_needs),
         selector=target.selector if active.reason == other_writers.UNMANAGED else "",

@@ -416,6 +416,16 @@ async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> N
         assert replicas(api) == 1
 
 
+async def test_count_is_lowered_to_the_maximum_when_another_writer_raised_it_above() -> None:
+    api, pages = autoscaled_api(2, 5, 2), FakePages("d")
+    async with running(api, pages):
+        await until(lambda: bool(autoscaler_status(api)), "a status")
+        api.change(kinds.DEPLOYMENT, NS, "d", {"metadata": {"managedFields": None}, "spec": {"replicas": 10}})
+        await until(lambda: replicas(api) < 10, "a count within the bounds")
+        assert await counts_during(api, pages, 40) == [5], "a raised count is not lowered further for a while"
+        assert condition(api, "Ready")["reason"] == "RaisedByAnother"
+
+
 async def test_observe_mode_writes_no_count_but_wakes_from_zero() -> None:
     api, pages = autoscaled_api(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
     pages.rates["d"] = 100.0
