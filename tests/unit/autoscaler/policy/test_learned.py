@@ -99,6 +99,26 @@ def test_a_measured_capacity_is_lowered_when_replicas_are_saturated_below_it(rea
     assert estimate.source == "Corrected"
 
 
+def corrected() -> CapacityEstimate:
+    """Return a measured capacity of 10 per second that saturation has corrected to about 5."""
+    estimate = CapacityEstimate(Capacity(10.0, 10.0))
+    for _ in range(100):
+        estimate.learn(served(10.0, 1, 5.0, 40.0), 1)
+    return estimate
+
+
+def test_a_correction_is_dropped_when_another_capacity_was_measured() -> None:
+    state = json.loads(json.dumps(corrected().state()))
+    same, other = CapacityEstimate(Capacity(10.0, 10.0)), CapacityEstimate(Capacity(20.0, 10.0))
+    for estimate in (same, other):
+        estimate.restore(state)
+    assert same.value == corrected().value
+    assert (other.value, other.source) == (Capacity(20.0, 10.0), "Profile")
+    del state["measured"]
+    other.restore(state)
+    assert other.source == "Corrected", "a state of an earlier release"
+
+
 def test_a_measured_capacity_is_raised_when_replicas_carry_more() -> None:
     estimate = CapacityEstimate(Capacity(10.0, 10.0))
     for _ in range(50):
