@@ -52,6 +52,8 @@ class Mount:
     """Whether `source` was checked to have no symbolic links. A link that replaced a part of it since then is
     refused.
     """
+    is_own: bool = False
+    """Whether `source` belongs to the Pod alone, so that the mount points of inner mounts are made in it."""
 
 
 def digest_of(reference: str) -> str | None:

@@ -214,6 +214,7 @@ def _isolated_files(node: Node, run: RunDirectory, mounts: Sequence[volume_mount
                 "source": mount.source,
                 "read_only": mount.read_only,
                 "is_resolved": mount.is_resolved,
+                "is_own": mount.is_own,
                 "files": None
                 if mount.files is None
                 else [[file.path, file.content.hex(), file.mode] for file in mount.files],

@@ -95,8 +95,10 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
         else:
             source = await asyncio.to_thread(directory, node, pod, volume, user)
             read_only = bool(mount.get("readOnly"))
-            mounts.append(Mount(target, source, read_only, is_resolved=kind == "hostPath"))
-    return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
+            is_own = kind == "emptyDir"
+            mounts.append(Mount(target, source, read_only, is_resolved=not is_own, is_own=is_own))
+    # By components: a mount comes directly before those inside it, as `/a`, `/a/b`, `/a-b`.
+    return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target.split("/"))), tuple(images))
 
 
 async def _files(node: Node, pod: Object, volume: Object) -> tuple[KeyedFile, ...]:
