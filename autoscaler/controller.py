@@ -1,8 +1,8 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource.
 
 One tick reads the gateways' pages for all targets. The controller decides on a target at each tick while the
-target has requests or replicas that start, once a minute while the target is idle, and at once when the spec,
-the replicas or the number of held requests changes.
+target has requests, or time or a gauge may change its count; otherwise once a minute, and at once when the
+spec, the replicas or the number of held requests changes.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from autoscaler import guards, metrics_page, observed_count, other_writers, prof
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
+from autoscaler.signals import gauges
 from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
 from autoscaler.state import backfill
@@ -186,9 +187,15 @@ class AutoscalerController:
         may_go_to_zero = (
             decision.replicas > 0 and config.zero.idle is not None and _lowest_minimum(config) == 0
         )
-        is_kept_alive = decision.reason == "KeepAlive" and decision.replicas <= 1
-        steady_reasons = ("Idle", "FixedCount", "MinReplicas", other_writers.UNMANAGED)
-        is_steady = (decision.reason in steady_reasons or is_kept_alive) and not may_go_to_zero
+        # Gauges change without a request.
+        has_gauges = any(metric.type in gauges.TYPES for metric in config.metrics)
+        is_least = decision.reason == "MinReplicas" or (
+            decision.reason == "KeepAlive" and decision.replicas <= 1
+        )
+        is_steady = (
+            decision.reason in ("Idle", "FixedCount", other_writers.UNMANAGED)
+            or (is_least and not has_gauges)
+        ) and not may_go_to_zero
         return not is_steady or now - state.decided >= self._settings.idle_seconds
 
     def _interval(self) -> float:

@@ -231,6 +231,27 @@ async def test_ticks_go_on_when_a_query_of_another_autoscaler_is_not_answered(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.parametrize("least", [0, 1])
+async def test_replicas_follow_a_query_at_once_when_there_are_no_requests(
+    least: int, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = 0.0
+
+    async def answer(*_: object) -> float:
+        return jobs
+
+    monkeypatch.setattr("autoscaler.signals.prometheus.query_instant", answer)
+    metric = {"type": "PromQL", "name": "jobs", "query": "jobs", "target": 5, "serverAddress": "http://p"}
+    api, pages = autoscaled_api(least, 20, 1, metrics=[metric]), FakePages("d")
+    async with running(api, pages):
+        reason = "MinReplicas" if least else "KeepAlive"
+        await until(lambda: condition(api, "Ready").get("reason") == reason, "a decision without jobs")
+        await ticks(pages, 2)
+        jobs, began = 50.0, time.passed
+        await until(lambda: replicas(api) == 10, "a replica for five jobs")
+        assert time.passed - began <= 30.0, "readings of the query, and not a minute"
+
+
 @pytest.mark.parametrize("fault", ["gone", "repeats", "nan", "fallen"])
 async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_it(
     fault: str,
