@@ -237,6 +237,15 @@ def test_an_archive_with_too_many_members_is_not_looked_into(monkeypatch: pytest
     assert format_of("model.skops", zipped(members)) == ("Archive", True)
 
 
+def test_an_archive_with_a_damaged_member_in_zstandard_is_not_looked_into() -> None:
+    """Since Python 3.14, zipfile unpacks such a member; earlier ones do not know the method."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a.npy", npy())
+        archive.infolist()[0].compress_type = 93  # as the directory has it, by which zipfile reads
+    assert format_of("weights.npz", out.getvalue()) == ("Archive", True)
+
+
 def test_archives_in_an_archive_are_looked_into_up_to_a_bound_of_them_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
