@@ -72,6 +72,7 @@ CODE = {
     "late.yaml": ("Python", b"# " + b"x" * HEAD + b"\na: !!python/object/apply:os.system [ls]\n"),
     "verbatim.yaml": ("Python", b"a: !<tag:yaml.org,2002:python/object/apply:os.system> [ls]\n"),
     "handle.yaml": ("Python", b"%TAG !e! tag:yaml.org,2002:\n--- !e!python/object/apply:os.system [ls]\n"),
+    "tab.yaml": ("Python", b"%TAG\t!e! tag:yaml.org,2002:\n--- !e!python/object/apply:os.system [ls]\n"),
     "escaped.yaml": ("Python", b"a: !!%70ython/object/apply:os.system [ls]\n"),
     "run": ("Program", b"#!/bin/sh\n"),
     "notes": ("Unrecognized", b"x" * HEAD + b"\x00\xff\x9c"),
