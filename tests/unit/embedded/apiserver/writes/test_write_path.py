@@ -7,6 +7,7 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.writes import scale, write_path
+from serving.objects import Object
 from serving.resources import kinds
 from tests.objects.write_requests import NOW, create, deployment, inference, job, pod, request
 
@@ -56,6 +57,30 @@ def test_values_that_are_equal_only_in_python_are_validated(wrong: object) -> No
         with pytest.raises(errors.Invalid) as caught:
             patch(kinds.DEPLOYMENT, old, change)
         assert [cause.field for cause in caught.value.causes] == ["spec.replicas"]
+
+
+@pytest.mark.parametrize("operation", ["update", "patch", "apply"])
+def test_a_value_is_corrected_when_it_equals_the_old_one_only_in_python(operation: str) -> None:
+    def body(value: object) -> Object:
+        return inference(
+            {"name": "stable", "modelVersion": "v1", "template": {"securityContext": {"runAsNonRoot": value}}}
+        )
+
+    kind, old, new = kinds.INFERENCE, create(kinds.INFERENCE, body(1)), body(value=True)
+    if operation == "apply":
+        result = write_path.apply(kind, old, "default", "digits", new, request(force=True)).object
+    elif operation == "patch":
+        result = patch(kind, old, new)
+    else:
+        result = write_path.update(kind, old, {**old, "spec": new["spec"]}, request()).object
+    assert result["spec"]["predictors"][0]["template"]["securityContext"]["runAsNonRoot"] is True
+    assert result["metadata"]["generation"] == old["metadata"]["generation"] + 1
+
+
+def test_a_write_returns_the_old_object_when_only_the_order_of_keys_differs() -> None:
+    old = create(kinds.DEPLOYMENT, deployment())
+    reordered = {key: dict(reversed(old[key].items())) for key in ("metadata", "spec")}
+    assert write_path.update(kinds.DEPLOYMENT, old, {**old, **reordered}, request()).object is old
 
 
 def test_generate_name_gets_the_suffix() -> None:
