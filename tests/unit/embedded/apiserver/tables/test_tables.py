@@ -92,6 +92,26 @@ def test_the_status_column_of_a_pod_has_the_most_specific_reason() -> None:
     assert row(kinds.POD, obj)["Status"] == "Terminating"
 
 
+def test_restarts_are_those_of_the_init_containers_when_these_are_not_done() -> None:
+    obj = create(kinds.POD, pod(initContainers=[{"name": "first", "image": "web:1"}]))
+    failing = {
+        "name": "first",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "finishedAt": NOW}},
+    }
+    waiting = {"name": "main", "restartCount": 0, "state": {"waiting": {"reason": "PodInitializing"}}}
+    obj["status"] = {
+        "phase": "Pending",
+        "initContainerStatuses": [failing],
+        "containerStatuses": [waiting],
+    }
+    cells = row(kinds.POD, obj)
+    assert (cells["Status"], cells["Restarts"]) == ("Init:CrashLoopBackOff", "3 (60s ago)")
+    failing["state"] = {"terminated": {"exitCode": 0}}
+    assert row(kinds.POD, obj)["Restarts"] == "0"
+
+
 def test_deployments_and_jobs_show_their_counts() -> None:
     web = create(kinds.DEPLOYMENT, deployment(replicas=3))
     web["status"] = {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1}
