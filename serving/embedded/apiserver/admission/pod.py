@@ -147,7 +147,7 @@ def _immutable_part(spec: Object, old: Object) -> Object:
         key: schemas.clone(value)
         for key, value in spec.items()
         if key not in ("activeDeadlineSeconds", "tolerations")
-        and not (key == "nodeName" and "nodeName" not in old)
+        and not (key == "nodeName" and not old.get("nodeName"))
     }
     for container in (*immutable.get("containers", ()), *immutable.get("initContainers", ())):
         container.pop("image", None)

@@ -290,6 +290,11 @@ def test_changes_of_immutable_fields_of_built_in_kinds_are_refused() -> None:
     assert patch(kinds.POD, create(kinds.POD, pod()), {"spec": {"nodeName": "n"}})["spec"]["nodeName"] == "n"
 
 
+def test_pod_is_bound_when_its_node_name_is_empty() -> None:
+    unbound = create(kinds.POD, pod(nodeName=""))
+    assert patch(kinds.POD, unbound, {"spec": {"nodeName": "n"}})["spec"]["nodeName"] == "n"
+
+
 def test_defaults_are_those_of_kube_apiserver() -> None:
     spec = create(kinds.DEPLOYMENT, deployment())["spec"]
     assert spec["strategy"] == {
