@@ -110,7 +110,7 @@ class AutoscalerController:
         self._timed: set[Key] = set()
         """Autoscalers with a metric of the type Latency: ticks parse durations of their targets' requests."""
         self._to_zero: set[Key] = set()
-        """Autoscalers with `minReplicas` 0."""
+        """Autoscalers with `minReplicas` 0, of the spec or of a schedule."""
         self._ticks = metrics_page.Ticks()
 
     async def run(self) -> None:
@@ -355,7 +355,7 @@ class AutoscalerController:
             self._timed.add(key)
         else:
             self._timed.discard(key)
-        if after is not None and after["spec"].get("minReplicas") == 0:
+        if after is not None and _may_be_zero(after):
             self._to_zero.add(key)
         else:
             self._to_zero.discard(key)
@@ -392,6 +392,11 @@ def _revision_of(pod: Object) -> Iterable[str]:
 
 def _is_managed(autoscaler: Object) -> bool:
     return bool(autoscaler["spec"].get("managed", True))
+
+
+def _may_be_zero(autoscaler: Object) -> bool:
+    spec = autoscaler["spec"]
+    return any(bounds.get("minReplicas") == 0 for bounds in (spec, *(spec.get("schedules") or ())))
 
 
 def _has_latency(autoscaler: Object) -> bool:
