@@ -171,9 +171,12 @@ class PodRunner:
         )
         meta = self.pod["metadata"]
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
-        self._directory.save(
-            {**identity.record(), "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
-        )
+        record = {**identity.record(), "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
+        try:
+            self._directory.save(record)
+        except OSError:  # the disk is full: the next try takes another identity
+            self._node.identities.release(identity)
+            raise
         return identity
 
     def _reserve_ports(self) -> None:
