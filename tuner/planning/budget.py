@@ -85,9 +85,13 @@ def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
 
 
 def unloadable(snapshot: ExperimentSnapshot) -> TrialRecord | None:
-    """Return a Trial whose load failed in every attempt; None if there is none."""
+    """Return a Trial of the space whose load failed in every attempt; None if there is none.
+
+    Outside the space, today's spec may lack a setting that the load names, and that every spec in it has.
+    """
     tries = snapshot.tuner_settings.trials.tries
-    return next((group[-1] for group in _groups(snapshot) if _failures(group, tries) >= tries), None)
+    groups = [group for group in _groups(snapshot) if group[-1].index is not None]
+    return next((group[-1] for group in groups if _failures(group, tries) >= tries), None)
 
 
 def free(snapshot: ExperimentSnapshot) -> int:

@@ -264,6 +264,16 @@ def test_trial_stops_below_the_throughput_that_needs_too_many_replicas() -> None
     snapshot = world(
         (0, measured(100.0)),
         objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "300"},
+def test_search_goes_on_when_the_load_lacks_a_setting_of_todays_spec() -> None:
+    lost = failed("LoadFailed", "load.requestTemplate.body: ${...} must name one of batch, not ${memory}")
+    snapshot = world((None, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
+    assert planning.search_budget(snapshot, NOW) == Budget(9, 1)
+    assert planned_trials(snapshot, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
+    assert condition(status(snapshot, EXPLORE), "Ready") == ("False", "Searching")
+    within_space = world((0, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
+    assert condition(status(within_space, None), "Ready") == ("False", "LoadFailed")
+
+
     )
     # The best needs four replicas at the lower end of its throughput, 2.10 an hour in all: the price of two
     # replicas of the dearer spec, each with half of the rate.
