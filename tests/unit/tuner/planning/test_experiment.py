@@ -223,6 +223,16 @@ def test_invalid_load_is_not_repeated() -> None:
     assert condition(status(snapshot, None), "Ready") == ("False", "LoadFailed")
 
 
+def test_search_goes_on_when_the_load_lacks_a_setting_of_todays_spec() -> None:
+    lost = failed("LoadFailed", "load.requestTemplate.body: ${...} must name one of batch, not ${memory}")
+    snapshot = world((None, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
+    assert planning.search_budget(snapshot, NOW) == Budget(9, 1)
+    assert planned_trials(snapshot, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
+    assert condition(status(snapshot, EXPLORE), "Ready") == ("False", "Searching")
+    within_space = world((0, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
+    assert condition(status(within_space, None), "Ready") == ("False", "LoadFailed")
+
+
 @pytest.mark.parametrize("note", ["LoadRetried: status 503", "UnexpectedError: ZeroDivisionError: x"])
 def test_spec_is_repeated_when_its_load_failed_by_what_may_pass(note: str) -> None:
     lost = failed("LoadFailed", "x", notes=[note])
@@ -264,21 +274,23 @@ def test_trial_stops_below_the_throughput_that_needs_too_many_replicas() -> None
     snapshot = world(
         (0, measured(100.0)),
         objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "300"},
-def test_search_goes_on_when_the_load_lacks_a_setting_of_todays_spec() -> None:
-    lost = failed("LoadFailed", "load.requestTemplate.body: ${...} must name one of batch, not ${memory}")
-    snapshot = world((None, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
-    assert planning.search_budget(snapshot, NOW) == Budget(9, 1)
-    assert planned_trials(snapshot, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
-    assert condition(status(snapshot, EXPLORE), "Ready") == ("False", "Searching")
-    within_space = world((0, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
-    assert condition(status(within_space, None), "Ready") == ("False", "LoadFailed")
-
-
     )
     # The best needs four replicas at the lower end of its throughput, 2.10 an hour in all: the price of two
     # replicas of the dearer spec, each with half of the rate.
     spec = planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=True), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(150.0)
+
+
+def test_trial_of_an_equal_spec_is_measured_completely_at_a_price_that_rounds() -> None:
+    snapshot = world(
+        (0, measured(100.0)),
+        objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "290"},
+        prices={"cpu": "0.346", "memory": "0"},
+    )
+    # Three replicas at 0.173 an hour; 3 * 0.173 / 0.173 is less than 3 in binary floating point.
+    spec = planning.plan(snapshot, Explore((1,), 0.1, best=0, is_safe=True), NOW).trials[0]["spec"]
+    assert spec["costPerHour"] == 0.173
+    assert float(spec["stopBelowThroughput"]) == pytest.approx(290 / 3)
 
 
 def test_trial_of_a_latency_objective_does_not_stop_by_throughput() -> None:
