@@ -44,6 +44,8 @@ _BODY_HEADERS = frozenset({"content-length", "expect"})
 """Dropped from requests, whose body is sent as a whole; Envoy has answered `Expect`."""
 _NO_DEFAULTS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """Headers that aiohttp would otherwise add to requests without them."""
+_HEADER_BYTES = 64 * 1024
+"""Above Envoy's limit of 60 KiB for the headers of a request and of an answer; aiohttp's own is 8 KiB."""
 
 
 class _HttpRequest:
@@ -78,11 +80,31 @@ class _HttpRequest:
                 data=self._body or None,
                 allow_redirects=False,
                 skip_auto_headers=_NO_DEFAULTS,
+                max_line_size=_HEADER_BYTES,
+                max_field_size=_HEADER_BYTES,
+                middlewares=(_send_once,),
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotConnected(str(error)) from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise NotAnswered(repr(error)) from error
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request to a replica; aiohttp repeats idempotent ones after these errors, even if their
+    Route forbids it.
+
+    Raises:
+        NotAnswered: the connection ended before the answer began.
+    """
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise NotAnswered(repr(error)) from error
 
 
 class Listener:
@@ -97,9 +119,8 @@ class Listener:
             handler_cancellation=True,  # a held request does no I/O by which it would notice a hang-up
             auto_decompress=False,
             access_log=None,
-            # Envoy has limits of its own; these must not be lower.
-            max_line_size=65_536,
-            max_field_size=65_536,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
         )
         self.backend = backend
         self._session = session
