@@ -4,6 +4,7 @@ Request bodies are held in memory, responses are streamed. Envoy's bridge sends 
 too.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,20 @@ _HEADER_BYTES = 64 * 1024
 class _HttpRequest:
     """A request from Envoy, with its body once it is read."""
 
-    def __init__(self, request: web.BaseRequest, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        session: aiohttp.ClientSession,
+        unfinished_reads: set[asyncio.Future[None]],
+    ) -> None:
+        """Args:
+        request: as the server has it.
+        session: of connections to replicas.
+        unfinished_reads: has a future of this request while its body is being read.
+        """
         self._request = request
         self._session = session
+        self._unfinished_reads = unfinished_reads
         self._body = b""
 
     @property
@@ -64,9 +76,15 @@ class _HttpRequest:
     async def read(self, add_bytes: Callable[[int], None]) -> None:
         """Read the body to its end."""
         chunks = []
-        while chunk := await self._request.content.readany():
-            add_bytes(len(chunk))
-            chunks.append(chunk)
+        finished = asyncio.get_running_loop().create_future()
+        self._unfinished_reads.add(finished)
+        try:
+            while chunk := await self._request.content.readany():
+                add_bytes(len(chunk))
+                chunks.append(chunk)
+        finally:
+            self._unfinished_reads.discard(finished)
+            finished.set_result(None)
         self._body = b"".join(chunks)
 
     async def send(self, replica: Endpoint) -> aiohttp.ClientResponse:
@@ -127,6 +145,7 @@ class Listener:
         self._settings = settings
         self._runner = web.ServerRunner(server, shutdown_timeout=DRAIN_SECONDS)
         self._path = path
+        self._unfinished_reads: set[asyncio.Future[None]] = set()
 
     async def open(self) -> None:
         """Listen."""
@@ -134,13 +153,15 @@ class Listener:
         await web.UnixSite(self._runner, self._path, backlog=self._settings.backlog).start()
 
     async def close(self) -> None:
-        """Stop listening, and wait for the answers in flight."""
+        """Stop listening, and wait for the bodies and the answers in flight."""
         self._path.unlink(missing_ok=True)
+        if self._unfinished_reads:  # `cleanup` drops all bytes that arrive after its start
+            await asyncio.wait(set(self._unfinished_reads), timeout=DRAIN_SECONDS)
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            answer = await self.backend.hold(_HttpRequest(request, self._session))
+            answer = await self.backend.hold(_HttpRequest(request, self._session, self._unfinished_reads))
         except Refused as refused:
             return self._refusal(request, refused)
         async with answer:
