@@ -60,10 +60,11 @@ def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
 
 
 def suspended_seconds(status: ProfilingExperimentStatus, now: dt.datetime) -> float:
-    """Return the seconds for which the experiment was suspended, including a suspension that goes on."""
-    if not status.suspend_time:
+    """Return the seconds since the first trial for which the experiment was suspended or over, until now."""
+    since = status.suspend_time or status.completion_time
+    if not since or not status.start_time:
         return status.suspended_seconds
-    return status.suspended_seconds + (now - dt.datetime.fromisoformat(status.suspend_time)).total_seconds()
+    return status.suspended_seconds + (now - dt.datetime.fromisoformat(since)).total_seconds()
 
 
 def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:

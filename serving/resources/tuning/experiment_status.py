@@ -122,7 +122,11 @@ class ProfilingExperimentStatus(Base):
         ),
     ] = ""
     suspended_seconds: Annotated[
-        float, Field(description="Time of earlier suspensions, which maxDuration does not count.")
+        float,
+        Field(
+            description="Earlier time in which the experiment was suspended or over, which maxDuration does not"
+            " count."
+        ),
     ] = 0
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     observed_generation: int = 0

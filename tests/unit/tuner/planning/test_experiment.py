@@ -21,7 +21,7 @@ from tests.objects.tuning.planned_experiments import (
 )
 from tuner.planning import experiment as planning
 from tuner.planning import trial_objects
-from tuner.search.decision import Confirm, Explore
+from tuner.search.decision import Confirm, Explore, Recommend
 from tuner.search.problem import Budget
 
 EXPLORE = Explore((0, 1, 2, 3), 0.2)
@@ -108,6 +108,47 @@ def test_time_while_suspended_does_not_count_in_max_duration() -> None:
     used_up = NOW + dt.timedelta(minutes=5)
     assert planning.search_budget(later, used_up - dt.timedelta(seconds=1)) == Budget(10, 1)
     assert planning.search_budget(later, used_up) == Budget(1, 1)
+
+
+def test_time_after_the_end_does_not_count_in_max_duration_when_the_experiment_continues() -> None:
+    began: Object = {"startTime": "2026-01-01T00:05:00Z"}
+    limits: Object = {"maxDuration": "10m", "maxNumTrials": 1}
+    over = status(world((0, measured()), status=began, **limits), Recommend(0, 0.5, "budget", best=0))
+    assert over["completionTime"] == "2026-01-01T00:10:00Z"
+    tomorrow = NOW + dt.timedelta(days=1)
+    more = world((0, measured()), status=over, maxDuration="10m", maxNumTrials=9)
+    assert planning.search_budget(more, tomorrow) == Budget(9, 1)
+    plan = planning.plan(more, EXPLORE, tomorrow)
+    assert [trial["metadata"]["name"] for trial in plan.trials] == ["pe-2"]
+    continued = dict(plan.status or {})
+    assert (continued["suspendedSeconds"], "completionTime" in continued) == (86_400, False)
+    later = world((0, measured()), status=continued, maxDuration="10m")
+    used_up = tomorrow + dt.timedelta(minutes=5)
+    assert planning.search_budget(later, used_up - dt.timedelta(seconds=1)) == Budget(10, 1)
+    assert planning.search_budget(later, used_up) == Budget(1, 1)
+
+
+def test_time_after_the_end_counts_once_when_the_experiment_is_suspended_then() -> None:
+    over: Object = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:02:00Z"}
+    held = status(world((0, measured()), status=over, suspend=True), None)
+    assert (held["suspendTime"], held["suspendedSeconds"]) == ("2026-01-01T00:10:00Z", 480)
+    resumed = world((0, measured()), status=held)
+    continued = planning.plan(resumed, EXPLORE, NOW + dt.timedelta(minutes=1)).status or {}
+    assert continued["suspendedSeconds"] == 540
+
+
+def test_time_after_an_end_before_the_first_trial_does_not_extend_max_duration() -> None:
+    over: Object = {"completionTime": "2026-01-01T00:00:00Z"}
+    body = status(world(status=over), EXPLORE)
+    assert (body["startTime"], body["suspendedSeconds"]) == ("2026-01-01T00:10:00Z", 0)
+
+
+def test_suspension_ends_when_the_experiment_fails() -> None:
+    held: Object = {"startTime": "2026-01-01T00:00:00Z", "suspendTime": "2026-01-01T00:02:00Z"}
+    failing = world((2, failed("LoadFailed", "there is no ConfigMap requests")), status=held, suspend=True)
+    body = status(failing, None)
+    assert (body["phase"], body["completionTime"]) == ("Failed", "2026-01-01T00:10:00Z")
+    assert (body["suspendedSeconds"], "suspendTime" in body) == (480, False)
 
 
 def test_spending_is_the_sum_over_trials_of_seconds_and_cost() -> None:
