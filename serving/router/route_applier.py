@@ -124,9 +124,7 @@ class RouteApplier:
         """Return why this gateway must get no requests; empty if it serves the Routes."""
         if not (self._routes.synced.is_set() and self._slices.synced.is_set()):
             return "Routes and EndpointSlices are not listed yet"
-        # Without a Route there is no plan to acknowledge: Envoy, which listens, subscribes to no endpoints.
-        is_planned = self._has_acknowledged or not self._routes.items
-        return self._envoy_problem or ("" if is_planned else "Envoy has acknowledged no plan yet")
+        return self._envoy_problem or ("" if self._has_acknowledged else "Envoy has acknowledged no plan yet")
 
     async def leave(self) -> None:
         """Remove this gateway's Lease, and report nothing any more; Envoy still gets every change."""

@@ -52,7 +52,8 @@ class FakeEnvoy:
             self._layers.add(name)
             await self._request("weights", resource_names_subscribe=[name])
         await self._announce("clusters", ())
-        await self._announce("endpoints", self.has["clusters"])
+        if self.has["clusters"]:  # Envoy subscribes to endpoints for the sake of a cluster
+            await self._announce("endpoints", self.has["clusters"])
         await self._announce("routes", ("public", "private"))
 
     async def _announce(self, kind: str, names: Iterable[str]) -> None:
@@ -76,7 +77,7 @@ class FakeEnvoy:
         if kind == "endpoints":  # a response may cross the end of a subscription
             updates = {name: update for name, update in updates.items() if name in self.has["clusters"]}
         refused = sorted(name for name, (_, value) in updates.items() if self._rejects(name, value))
-        removed = list(response.removed_resources)
+        removed = [name for name in response.removed_resources if name in self.has[kind]]
         new = [name for name in updates if name not in self.has[kind]]
         if kind == "clusters":
             self.warming |= updates.keys() - {*new, *refused}

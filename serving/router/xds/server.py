@@ -334,8 +334,10 @@ class DeltaXdsServer:
     def _is_settled(self) -> bool:
         """Whether an Envoy is connected and has acknowledged the whole target."""
         session = self._session
-        return (
-            session is not None
-            and all(subscription.started for subscription in session.subscriptions.values())
-            and self._order.settled
+        if session is None or not self._order.settled:
+            return False
+        # Without a cluster, Envoy subscribes to no endpoints.
+        return all(
+            subscription.started or (type_name == "endpoints" and not self._order.endpoints.target)
+            for type_name, subscription in session.subscriptions.items()
         )

@@ -144,6 +144,12 @@ def stored(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "metadata": {key: body["metadata"][key] for key in kept if key in body["metadata"]}}
 
 
+async def delete_routes(kube: Kube) -> None:
+    """Delete the Routes of other tests."""
+    for other in (await kube.list(kinds.ROUTE)).items:
+        await kube.delete(kinds.ROUTE, other["metadata"]["namespace"], other["metadata"]["name"])
+
+
 async def lease_of(kube: Kube, pod: Pod) -> dict[str, Any] | None:
     try:
         return await kube.get(kinds.LEASE, pod.namespace, f"{leases.LEASE_PREFIX}{pod.name}")
@@ -222,14 +228,18 @@ async def test_gateway_is_live_and_ready_and_its_lease_names_its_pages(kube: Kub
 
 
 async def test_gateway_is_ready_when_there_are_no_routes(kube: Kube, pod: Pod) -> None:
-    for left in (await kube.list(kinds.ROUTE)).items:
-        await kube.delete(kinds.ROUTE, left["metadata"]["namespace"], left["metadata"]["name"])
+    await delete_routes(kube)
     pod.start("gateway")
     await pod.until_ready("gateway")
-    async with asyncio.timeout(SECONDS.total):
-        while (status := await status_of(pod, "quick")) == 503:  # until Envoy has its routes: there are none
-            await asyncio.sleep(0.05)
-    assert status == 404
+    assert await status_of(pod, "quick") == 404
+
+
+async def test_gateway_is_ready_when_its_routes_have_no_backends(kube: Kube, pod: Pod) -> None:
+    await delete_routes(kube)
+    await kube.create(kinds.ROUTE, stored(route("starting", [], namespace=pod.namespace)))
+    pod.start("gateway")
+    await pod.until_ready("gateway")
+    assert await status_of(pod, "starting") == 503
 
 
 async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, pod: Pod) -> None:

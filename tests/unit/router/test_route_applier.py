@@ -1,7 +1,7 @@
 """The gateway's process with an Envoy that rejects updates: only the rejected services fail."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,8 +34,10 @@ def message_of(kube: FakeKube, name: str) -> str | None:
 
 
 @asynccontextmanager
-async def gateway(tmp_path: Path) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, asyncio.Task[None]]]:
-    """Yield a gateway whose Envoy has the service `a`."""
+async def gateway(
+    tmp_path: Path, *, rejects: Iterable[str] = ()
+) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, asyncio.Task[None]]]:
+    """Yield a gateway whose Envoy has the service `a`, or has rejected it."""
     kube, envoy, settings = FakeKube(), FakeEnvoy(), settings_for_test()
     data_dir = DataDir(tmp_path)
     admin = FakeAdmin(envoy)
@@ -49,10 +51,11 @@ async def gateway(tmp_path: Path) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, as
             await asyncio.sleep(0.001)
 
     store(kube, "a")
+    envoy.rejects = set(rejects)
     await envoy.connect(server)
     applier = RouteApplier(kube, server, collector, data_dir, settings, pages=dict)
     async with running(applier.run(), answer()) as (task, _):
-        await until(lambda: message_of(kube, "a") == "")
+        await until(lambda: message_of(kube, "a") is not None)
         yield kube, envoy, task
 
 
@@ -92,3 +95,11 @@ async def test_services_are_tried_again_when_envoy_had_rejected_what_it_accepted
         await until(lambda: message_of(kube, "b") == "")
         await until(lambda: message_of(kube, "a") == "")
         assert "127.77.0.9" in str(envoy.has["endpoints"][cluster_of("a")])
+
+
+async def test_a_service_is_accepted_when_envoy_has_rejected_the_first_cluster(tmp_path: Path) -> None:
+    async with gateway(tmp_path, rejects={cluster_of("a")}) as (kube, _, task):
+        store(kube, "b")
+        await until(lambda: message_of(kube, "b") == "")
+        assert message_of(kube, "a") == f"no {cluster_of('a')}"
+        assert not task.done()

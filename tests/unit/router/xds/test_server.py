@@ -164,6 +164,15 @@ async def test_a_target_is_acknowledged_once_envoy_has_its_routes_and_weights() 
     assert second < server.acknowledged_version == third
 
 
+async def test_services_without_backends_are_acknowledged_when_envoy_subscribes_to_no_endpoints() -> None:
+    envoy, server = envoy_and_server()
+    target = server.set_services(plan({"a": {}}))
+    await envoy.connect(server)
+    await settle(envoy)
+    await asyncio.wait_for(server.wait_acknowledged(), 1)
+    assert server.acknowledged_version == target
+
+
 async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
     envoy, server = envoy_and_server()
     arms: Arms = {"p": (9, True), "q": (1, True), "r": (0, True)}
