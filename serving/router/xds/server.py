@@ -163,6 +163,7 @@ class DeltaXdsServer:
         for state in self._states.values():
             state.reset({})
         self._session = XdsSession(send)
+        self._sent_version = dict(self._acknowledged_version)
         self._routes_paused_until = 0.0
         return self._session
 
@@ -232,9 +233,11 @@ class DeltaXdsServer:
         if rejection is not None:
             self._rejection = rejection.message or f"Envoy rejected {type_name}"
             self._suspended = True
-        elif type_name in self._acknowledged_version:  # weights or routes
-            version = max(self._acknowledged_version[type_name], self._sent_version[type_name])
-            self._acknowledged_version[type_name] = version
+        if type_name in self._acknowledged_version:  # weights or routes
+            acknowledged, sent = self._acknowledged_version, self._sent_version
+            if rejection is None:
+                acknowledged[type_name] = max(acknowledged[type_name], sent[type_name])
+            sent[type_name] = acknowledged[type_name]
 
     def _send_next(self) -> None:
         """Send all permitted updates; the others wait for Envoy's answers."""
