@@ -28,6 +28,8 @@ class FakeEnvoy:
         self.rejects: set[str] = set()
         self.rejected_address = ""
         """It rejects endpoints with this address, of any cluster."""
+        self.hangs = False
+        """Whether it reads nothing."""
         self.warming: set[str] = set()
         """Changed clusters that are not in use before their endpoints come once more."""
         self._layers: set[str] = set()
@@ -60,6 +62,11 @@ class FakeEnvoy:
         versions = {name: version for name, (version, _) in self.has[kind].items()}
         await self._request(kind, resource_names_subscribe=list(names), initial_resource_versions=versions)
 
+    @property
+    def unread(self) -> int:
+        """The number of responses that it has not read."""
+        return len(self._inbox)
+
     def next_response(self) -> messages_pb2.DeltaDiscoveryResponse | None:
         """Return the oldest unread response."""
         return messages_pb2.DeltaDiscoveryResponse.FromString(self._inbox[0]) if self._inbox else None
@@ -67,7 +74,7 @@ class FakeEnvoy:
     async def read(self) -> bool:
         """Read one response, if there is one, and answer it."""
         response = self.next_response()
-        if response is None:
+        if response is None or self.hangs:
             return False
         self._inbox.popleft()
         kind = TYPE_NAMES[response.type_url]
