@@ -1,8 +1,8 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource.
 
 One tick reads the gateways' pages for all targets. The controller decides on a target at each tick while the
-target has requests or its count may change soon, otherwise once in `idle_seconds`, and at once when the spec,
-the Deployment or the number of held requests changes.
+target has requests, or time or a gauge may change its count; otherwise once in `idle_seconds`, and at once
+when the spec, the Deployment or the number of held requests changes.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from autoscaler import guards, metrics_page, observed_count, other_writers, prof
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
+from autoscaler.signals import gauges
 from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
 from autoscaler.state import backfill
@@ -109,7 +110,7 @@ class AutoscalerController:
         self._timed: set[Key] = set()
         """Autoscalers with a metric of the type Latency: ticks parse durations of their targets' requests."""
         self._to_zero: set[Key] = set()
-        """Autoscalers with `minReplicas` 0."""
+        """Autoscalers with `minReplicas` 0, of the spec or of a schedule."""
         self._ticks = metrics_page.Ticks()
 
     async def run(self) -> None:
@@ -187,9 +188,15 @@ class AutoscalerController:
         may_go_to_zero = (
             decision.replicas > 0 and config.zero.idle is not None and _lowest_minimum(config) == 0
         )
-        is_kept_alive = decision.reason == "KeepAlive" and decision.replicas <= 1
-        steady_reasons = ("Idle", "FixedCount", "MinReplicas", other_writers.UNMANAGED)
-        is_steady = (decision.reason in steady_reasons or is_kept_alive) and not may_go_to_zero
+        # Gauges change without a request.
+        has_gauges = any(metric.type in gauges.TYPES for metric in config.metrics)
+        is_least = decision.reason == "MinReplicas" or (
+            decision.reason == "KeepAlive" and decision.replicas <= 1
+        )
+        is_steady = (
+            decision.reason in ("Idle", "FixedCount", other_writers.UNMANAGED)
+            or (is_least and not has_gauges)
+        ) and not may_go_to_zero
         return not is_steady or now - state.decided >= self._settings.idle_seconds
 
     def _interval(self) -> float:
@@ -296,9 +303,10 @@ class AutoscalerController:
             count = await self._writer.count_of_another(autoscaler, max(desired, least))
             decision = guards.of_another_autoscaler(decision, count, least)
         else:
+            most = state.bounds(now).most
             if not self._readings.are_known(target, signals, moment):
-                decision = guards.without_readings(decision, desired, signals)
-            decision = guards.after_a_raise(decision, desired, state.raised, moment)
+                decision = guards.without_readings(decision, desired, most, signals)
+            decision = guards.after_a_raise(decision, desired, most, state.raised, moment)
         state.decision, state.decided = decision, moment
         self._ticks.decided(decision.reason)
         active = await self._active(autoscaler, target, state, moment)
@@ -313,6 +321,8 @@ class AutoscalerController:
                     active = other_writers.refused(decision.replicas, error)
                     await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
                 raise
+        else:
+            state.reported_dry_run_count = None  # a later decision for that count is reported again
         state.refused = math.inf
         if decision.replicas == desired and not counts:
             return  # the target's status has no counts yet; with them the watch queues the target again
@@ -346,7 +356,7 @@ class AutoscalerController:
             self._timed.add(key)
         else:
             self._timed.discard(key)
-        if after is not None and after["spec"].get("minReplicas") == 0:
+        if after is not None and _may_be_zero(after):
             self._to_zero.add(key)
         else:
             self._to_zero.discard(key)
@@ -383,6 +393,11 @@ def _revision_of(pod: Object) -> Iterable[str]:
 
 def _is_managed(autoscaler: Object) -> bool:
     return bool(autoscaler["spec"].get("managed", True))
+
+
+def _may_be_zero(autoscaler: Object) -> bool:
+    spec = autoscaler["spec"]
+    return any(bounds.get("minReplicas") == 0 for bounds in (spec, *(spec.get("schedules") or ())))
 
 
 def _has_latency(autoscaler: Object) -> bool:

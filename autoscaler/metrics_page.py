@@ -126,7 +126,7 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
 
 
 def _family(name: str, kind: str, description: str, samples: Iterable[tuple[str, float | None]]) -> str:
-    lines = (f"{name}{labels} {value:g}\n" for labels, value in samples if value is not None)
+    lines = (f"{name}{labels} {float(value)!r}\n" for labels, value in samples if value is not None)
     return f"# HELP {name} {description}\n# TYPE {name} {kind}\n{''.join(lines)}"
 
 

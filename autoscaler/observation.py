@@ -77,9 +77,11 @@ class Replicas:
     starting: tuple[float, ...] = ()
     """Unix seconds at which each replica that is not ready was created, the oldest first."""
     started: tuple[float, ...] = ()
-    """Start-up times in seconds of the replicas that became ready since the last observation."""
+    """Seconds that each start took that succeeded since the last observation: from the Pod's creation, or its
+    last failure."""
     failed: tuple[float, ...] = ()
-    """Seconds after which starts failed, since the last observation."""
+    """Seconds that each start lost that failed since the last observation: from the Pod's creation, or its
+    failure before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,49 +18,54 @@ class Starts:
 
     def __init__(self) -> None:
         self._started: list[float] = []
-        """As `Replicas.started`."""
+        """Seconds that each successful start took."""
         self._failed: list[float] = []
-        """As `Replicas.failed`."""
+        """Seconds that each failed start lost."""
         self._failures: dict[str, int] = {}
-        """Counted failures of each Pod, by uid: restarts of its containers, and the phase Failed."""
+        """Failures of each Pod, by uid: restarts of its containers, and the phase Failed."""
+        self._began: dict[str, float] = {}
+        """Unix seconds at which each Pod's start began, by uid: its creation, or its last failure. A Pod that
+        had failed before it was first seen has no entry until it fails again."""
         self._ready: set[str] = set()
         """Uids of the Pods that have been ready; their later failures are not failed starts."""
 
     def seen(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, now: float) -> None:
-        """Take a change of a Pod. A Pod that was ready when first seen gives no start-up time.
+        """Take a change of a Pod. A Pod that had been ready, or had failed, when it was first seen gives no
+        start-up time.
 
         Args:
-            before: the Pod before the change; None: it is new to the watch.
+            before: the Pod before the change, of which earlier changes may be unseen; None: the Pod is new to
+                the watch, just created or in its first list.
             after: the Pod after the change; None: it is deleted.
             now: Unix seconds.
         """
-        pod = after or before
-        if pod is None:
+        first = before or after
+        if first is None:
             return
-        uid = pod["metadata"]["uid"]
+        uid = first["metadata"]["uid"]
         if after is None:
             self._failures.pop(uid, None)
+            self._began.pop(uid, None)
             self._ready.discard(uid)
             return
-        if is_ready(after):
-            if before is not None and uid not in self._ready and not is_ready(before):
-                self._started.append(max(now - _created(after), 0.0))
+        if before is not None and _has_been_ready(before):
             self._ready.add(uid)
-        if uid not in self._ready:
-            self._count_failures(uid, after, now, is_new=before is None)
+        if uid in self._ready:
+            return
+        if uid not in self._failures:
+            self._failures[uid] = _failures(first)
+            if not self._failures[uid]:
+                self._began[uid] = _created(first)
+        if is_ready(after):
+            if before is not None and uid in self._began:
+                self._started.append(max(now - self._began[uid], 0.0))
+        elif (failures := _failures(after)) > self._failures[uid]:
+            if uid in self._began:
+                self._failed.append(max(now - self._began[uid], 0.0))
+            self._failures[uid], self._began[uid] = failures, now
+        if _has_been_ready(after):
+            self._ready.add(uid)
         del self._started[:-_KEPT], self._failed[:-_KEPT]
-
-    def _count_failures(self, uid: str, pod: Mapping[str, Any], now: float, *, is_new: bool) -> None:
-        """Record a failed start if the Pod has failed since its last change; earlier failures of a new Pod do
-        not count.
-        """
-        failures = sum(int(container.get("restartCount", 0)) for container in _containers(pod))
-        if (pod.get("status") or {}).get("phase") == "Failed":
-            failures += 1
-        counted = self._failures.get(uid, failures if is_new else 0)
-        self._failures[uid] = max(failures, counted)
-        if failures > counted:
-            self._failed.append(_longest_run(pod) or max(now - _created(pod), 0.0))
 
     def take(self, desired: int, ready: int, pods: Iterable[Mapping[str, Any]]) -> Replicas:
         """Return the replicas for a decision, and forget the starts that they include.
@@ -100,17 +105,23 @@ def _created(pod: Mapping[str, Any]) -> float:
     return clock.parse(text).timestamp() if text else 0.0
 
 
-def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list((pod.get("status") or {}).get("containerStatuses") or [])
+def _has_been_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod is or was ready: `Ready` becomes False when the Pod begins to start, and again later only
+    if it was True in between.
+    """
+    if is_ready(pod):
+        return True
+    status = pod.get("status") or {}
+    became = (conditions.find(status.get("conditions"), "Ready") or {}).get("lastTransitionTime")
+    began = status.get("startTime")
+    if not became or not began:
+        return False
+    # Kubelets write both times with the first status, a second apart at most.
+    return (clock.parse(became) - clock.parse(began)).total_seconds() > 1.0
 
 
-def _longest_run(pod: Mapping[str, Any]) -> float:
-    """Return the seconds of the longest run of a container that has ended; 0 if the Pod reports none."""
-    longest = 0.0
-    for container in _containers(pod):
-        for state in (container.get("lastState") or {}, container.get("state") or {}):
-            ended = state.get("terminated") or {}
-            if ended.get("startedAt") and ended.get("finishedAt"):
-                seconds = clock.parse(ended["finishedAt"]) - clock.parse(ended["startedAt"])
-                longest = max(longest, seconds.total_seconds())
-    return longest
+def _failures(pod: Mapping[str, Any]) -> int:
+    """Return the restarts of a Pod's containers and init containers, and one more for the phase Failed."""
+    status = pod.get("status") or {}
+    listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return sum(int(each.get("restartCount", 0)) for each in listed) + (status.get("phase") == "Failed")

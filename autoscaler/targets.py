@@ -1,5 +1,6 @@
 """Targets of any kind, read through their scale subresources, with their Pods."""
 
+import asyncio
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ import orjson
 from autoscaler.starts import Starts, is_ready
 from serving import clock, errors
 from serving.kube import Key, Kube
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind, Scale
 
@@ -70,8 +71,11 @@ class Targets:
         """By API version and name: the kind, or None if the API lacks it, and the monotonic seconds of the
         next discovery of a missing kind."""
         self._unwatched: dict[tuple[Kind, Key], UnwatchedTarget] = {}
-        self._scalers: dict[tuple[str, str, str], str] = {}
-        """Names of HorizontalPodAutoscalers, by namespace, kind and name of their target."""
+        self._scalers: dict[tuple[str, str, str], str] | None = None
+        """Names of HorizontalPodAutoscalers, by namespace, kind and name of their target; None before they
+        were listed."""
+        self._list_lock = asyncio.Lock()
+        """Held during a list."""
         self._next_scalers_list = 0.0
         """Monotonic seconds."""
 
@@ -144,11 +148,19 @@ class Targets:
             known.read_at = -READ_SECONDS
 
     async def other_scaler(self, key: Key, kind: Kind) -> str:
-        """Return the name of the HorizontalPodAutoscaler of a target; empty without a known scaler."""
-        now = clock.monotonic()
-        if now >= self._next_scalers_list:
-            self._next_scalers_list = now + SCALERS_SECONDS
-            self._scalers = await self._list_scalers()
+        """Return the name of the HorizontalPodAutoscaler of a target; empty without a known scaler.
+
+        Raises:
+            errors.Internal, errors.Unavailable: the scalers were never listed, and cannot be listed now.
+        """
+        is_due = clock.monotonic() >= self._next_scalers_list
+        # The first list is awaited by all callers, a later one by the caller that finds it due.
+        if self._scalers is None or (is_due and not self._list_lock.locked()):
+            async with self._list_lock:
+                if clock.monotonic() >= self._next_scalers_list:
+                    self._scalers = await self._list_scalers()
+                    self._next_scalers_list = clock.monotonic() + SCALERS_SECONDS
+        assert self._scalers is not None
         return self._scalers.get((key.namespace, kind.kind, key.name), "")
 
     async def _list_scalers(self) -> dict[tuple[str, str, str], str]:
@@ -156,7 +168,9 @@ class Targets:
             scalers = orjson.loads(await self._kube.raw(self._scalers_path))["items"]
         except (errors.NotFound, errors.Forbidden):
             return {}
-        except errors.Unavailable:
+        except (errors.Internal, errors.Unavailable):
+            if self._scalers is None:  # without the list a count of another scaler would be overwritten
+                raise
             return self._scalers
         return {
             (scaler["metadata"]["namespace"], ref["kind"], ref["name"]): scaler["metadata"]["name"]
@@ -167,7 +181,7 @@ class Targets:
 
 def _as_deployment(scale: Object, selector: str, pods: list[Object]) -> Object:
     """Return `UnwatchedTarget.object` from a target's scale subresource and its Pods."""
-    ready = sum(map(is_ready, pods))
+    ready = sum(is_ready(pod) and not is_deleting(pod) for pod in pods)
     return {
         "metadata": scale["metadata"],
         "spec": {"replicas": (scale.get("spec") or {}).get("replicas", 0), "selector": selector},

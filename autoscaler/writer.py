@@ -88,9 +88,10 @@ class Writer:
         except errors.NotFound:
             return  # the target is deleted, which the watch reports
         except errors.ApiError as error:
-            if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
+            if isinstance(error, errors.Conflict | errors.Invalid):
                 raise
-            raise errors.Unavailable(str(error)) from error  # a status of 500 is tried again later
+            # A status of 403 or 500 is tried again later. Forbidden would be reported as a refused read.
+            raise errors.Unavailable(str(error)) from error
         state.last_write = LastWrite(decision.replicas, int(answer["metadata"]["resourceVersion"]))
         state.known_count = decision.replicas
         state.changes.insert(0, status.change(before, decision, _time()))
@@ -154,7 +155,7 @@ def _content(
         conditions=[ready, active],
         signals=signals,
         learned=state.learned(now),
-        schedule=state.schedule(now),
+        schedule=state.bounds(now).schedule,
         changes=state.changes,
         metrics=status.metrics(state.config.metrics, decision.metric_needs),
         selector=target.selector if active.reason == other_writers.UNMANAGED else "",

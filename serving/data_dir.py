@@ -142,6 +142,11 @@ class DataDir:
         return self.root / "gateway"
 
     @property
+    def earlier_answers(self) -> Path:
+        """The answers of clusters before they were removed from Envoy, for a gateway that adopts it."""
+        return self.gateway / "earlier-answers.json"
+
+    @property
     def admin_socket(self) -> Path:
         """Unix socket of Envoy's admin interface."""
         return self.gateway / "admin.sock"

@@ -36,6 +36,8 @@ def objective_value(
     if metric.endswith(("cost", "PerCost")) and cost_per_hour <= 0:
         return None
     if metric == "cost":
+        if window.throughput.value <= 0:
+            return None
         return Estimate(value=cost_per_hour, low=cost_per_hour, high=cost_per_hour)
     # The seconds that a unit of money pays for; the other metrics are per second.
     seconds = HOUR / cost_per_hour if metric.endswith("PerCost") else 1.0

@@ -268,6 +268,7 @@ class CapacityEstimate:
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
         return {
+            "measured": self._measured.rate if self._measured is not None else None,
             "factor": self._factor,
             "best": None if math.isnan(self._best) else self._best,
             "proven": self._proven,
@@ -276,8 +277,10 @@ class CapacityEstimate:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore a result of `state`."""
-        self._factor = float(state["factor"]) if self._measured is not None else 1.0
+        """Restore a result of `state`; the correction of another measured capacity is ignored."""
+        # Older states have no measured rate.
+        if self._measured is not None and state.get("measured", self._measured.rate) == self._measured.rate:
+            self._factor = float(state["factor"])
         self._best = math.nan if state["best"] is None else float(state["best"])
         self._proven = float(state["proven"])
         self._is_proven_partially = self._proven <= 0

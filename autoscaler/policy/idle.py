@@ -46,6 +46,8 @@ PREWARM_SECONDS = 60.0
 """Seconds in addition to `PREWARM_STARTUPS`, as short starts would leave no time for a request."""
 LEAST_SHARE = 1e-3
 """Added to the share of each slot, so that the mean of slots without requests is no divisor of 0."""
+SAME_TIME = 1e-6
+"""Seconds by which two sums of the same steps may differ."""
 LEAST_SURVIVAL = 1e-3
 """Probability that no request has come, below which later seconds are not worth computing."""
 
@@ -142,8 +144,10 @@ class IdleTimes:
         """Return the highest net value of a replica that stays for some time, in seconds of an idle replica.
 
         The time ahead is cut into steps within one bin of idle times and at most a slot long. In each, the
-        hazard rate of the next request is that of the histogram, in proportion to the slot's share. The value
-        is 0 if a replica is worth less than its cost for each time that it may stay.
+        hazard rate of the next request is that of the histogram, in proportion to the slot's share at its
+        beginning. Before a start, steps also end at the end of the start and at those of slots, as minutes
+        decide whether the start is in time. The value is 0 if a replica is worth less than its cost for each
+        time that it may stay.
 
         Args:
             now: Unix seconds.
@@ -165,15 +169,19 @@ class IdleTimes:
         index = self._index(age)
         while elapsed < within and survival > LEAST_SURVIVAL and index < BINS:
             step = min(_EDGES[index + 1] - age - elapsed, SLOT, within - elapsed)
-            hazard = self._hazard(index, tail) * self._slot_factor(now + elapsed, mean_share)
+            is_ready = elapsed >= startup - SAME_TIME
+            if startup > 0:
+                until_slot_end = SLOT - (now + elapsed + SAME_TIME) % SLOT
+                step = min(step, until_slot_end, math.inf if is_ready else startup - elapsed)
+            hazard = self._hazard(index, tail) * self._slot_factor(now + elapsed + SAME_TIME, mean_share)
             arrival_probability = 1 - math.exp(-hazard * step)
-            value = cost if elapsed >= startup else 0.0
+            value = cost if is_ready else 0.0
             idle_seconds = step * (1 - 0.5 * arrival_probability)  # a request ends a step in its middle
             total += survival * (arrival_probability * value - idle_seconds)
             best = max(best, total)
             survival *= 1 - arrival_probability
             elapsed += step
-            while index < BINS and age + elapsed >= _EDGES[index + 1] - 1e-6:
+            while index < BINS and age + elapsed >= _EDGES[index + 1] - SAME_TIME:
                 index += 1
                 weight = self._counts[index] if index < BINS else 0.0
                 tail = max(tail - weight, TAIL_PRIOR)

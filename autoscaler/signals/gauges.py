@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import aiohttp
@@ -148,7 +149,7 @@ class Gauges:
             waiting_tokens, engine_load = await self._read_tokens(last, request.pods)
         metrics = [metric for metric in request.metrics if metric.type in _SOURCES]
         tokens = (waiting_tokens, engine_load)
-        reads = (self._value(metric, request.pods, nodes, tokens) for metric in metrics)
+        reads = (partial(self._value, metric, request.pods, nodes, tokens) for metric in metrics)
         results = await asyncio.gather(*map(_or_unavailable, reads))
         values: dict[str, float] = {}
         for metric, value in zip(metrics, results, strict=True):
@@ -298,10 +299,10 @@ class Gauges:
         return usage.next_reading(self._nodes.get(node), clock.monotonic(), figures)
 
 
-async def _or_unavailable(value: Awaitable[float]) -> float | errors.Unavailable:
+async def _or_unavailable(read: Callable[[], Awaitable[float]]) -> float | errors.Unavailable:
     """Return a value, or the error in its place, so that the other metrics of the target are read."""
     try:
-        return await value
+        return await read()
     except errors.Unavailable as error:
         return error
 

@@ -137,10 +137,10 @@ class TargetState:
         idle = state["idle"] | {"last": own["idle"]["last"] or state["idle"]["last"]}
         self.sizer.restore(own | {"forecast": state["forecast"], "idle": idle})
 
-    def schedule(self, now: float) -> str:
-        """Return the names of the schedules that are active at `now`; empty without any."""
+    def bounds(self, now: float) -> schedules.Bounds:
+        """Return the bounds at `now`, by the spec and its schedules."""
         config = self.config
-        return schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now).schedule
+        return schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now)
 
     def learned(self, now: float) -> Object | None:
         """Return `status.learned`; None if nothing is learned."""
@@ -164,7 +164,7 @@ class TargetState:
     def _keep_alive(self, sizer: Sizer, now: float) -> float | None:
         """Return the configured or learned keep-alive in seconds; None while the minimum is above 0."""
         config = self.config
-        if schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now).least > 0:
+        if self.bounds(now).least > 0:
             return None
         if config.zero.idle is not None:
             return config.zero.idle

@@ -12,6 +12,7 @@ import yaml
 
 from serving import errors
 from serving.cli.objects import manifests
+from serving.resources.formats import manifest_yaml
 
 
 def convert(
@@ -55,4 +56,6 @@ def convert(
         document = converted[0] if len(converted) == 1 else list_
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
-        print(yaml.safe_dump_all(converted, sort_keys=False, allow_unicode=True), end="")
+        print(
+            yaml.dump_all(converted, Dumper=manifest_yaml.Dumper, sort_keys=False, allow_unicode=True), end=""
+        )

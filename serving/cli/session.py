@@ -38,8 +38,9 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
         return _existing(explicit.expanduser(), "--kubeconfig")
     if data_dir is not None:
         return _existing(DataDir(data_dir.expanduser().absolute()).kubeconfig, "--data-dir")
-    if named := os.environ.get("KUBECONFIG"):
-        return _existing(Path(named.split(os.pathsep)[0]), "$KUBECONFIG")
+    # Like kubectl, skip empty entries: `$KUBECONFIG:FILE` has one where the variable was not set before.
+    if named := next(filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep)), ""):
+        return _existing(Path(named), "$KUBECONFIG")
     local = DataDir.default()
     if _runs(local) and _exists(local.kubeconfig):
         return local.kubeconfig

@@ -28,6 +28,11 @@ RETRY_SECONDS = 1.0
 class _Lost(Exception):
     """The kind is not served any more, or must not be read."""
 
+    def __init__(self, error: errors.ApiError, *, is_in_doubt: bool) -> None:
+        """`is_in_doubt` is the one of the informer from now on."""
+        super().__init__(str(error))
+        self.is_in_doubt = is_in_doubt
+
 
 class OptionalInformer(Informer):
     """An informer that is synced, and has objects, only while the API serves its kind."""
@@ -40,11 +45,14 @@ class OptionalInformer(Informer):
         self.optional = optional
         self.obstacle = ""
         """Why there is no copy; empty while there is one, and before the API's first answer."""
+        self.is_in_doubt = True
+        """Whether the API's next answer decides if there can be a copy: before the first one, and after a
+        watch was refused or had no such path, as where the kind has only another version now."""
         self._availability_handlers: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
     def on_availability(self, handler: Callable[[], None]) -> None:
-        """Call `handler()` when all objects have been listed, and when the obstacle changes.
+        """Call `handler()` when all objects have been listed, and when the obstacle or the doubt changes.
 
         After a list, an object that the copy lacks does not exist; while there is an obstacle, whether it
         exists is unknown. Must be set before `run`.
@@ -67,21 +75,23 @@ class OptionalInformer(Informer):
         try:
             await super().run()
         except _Lost as lost:
-            self._forget(str(lost))
+            self._forget(str(lost), is_in_doubt=lost.is_in_doubt)
 
     def _stop(self, obstacle: str) -> None:
         """End the watch, if one runs, and forget the copy."""
         if self._watching is not None:
             self._watching.cancel()
-        self._forget(obstacle)
+        self._forget(obstacle, is_in_doubt=not obstacle)
         self._watching = None
 
-    def _forget(self, obstacle: str) -> None:
+    def _forget(self, obstacle: str, *, is_in_doubt: bool) -> None:
         """Drop the copy; `obstacle` is the reason, empty if another version of the kind is watched next."""
-        is_news = obstacle != self.obstacle
-        if obstacle and is_news and self._watching is not None:  # most clusters never serve most kinds
+        has_new_obstacle = obstacle != self.obstacle
+        is_news = has_new_obstacle or is_in_doubt != self.is_in_doubt
+        # Most clusters never serve most kinds.
+        if obstacle and has_new_obstacle and self._watching is not None:
             log.warning("watch %s: %s", self.optional, obstacle)
-        self.obstacle = obstacle
+        self.obstacle, self.is_in_doubt = obstacle, is_in_doubt
         self.synced.clear()
         for key in list(self.items):
             self._store(key, None)
@@ -95,11 +105,13 @@ class OptionalInformer(Informer):
     async def _list(self) -> str:
         try:
             version = await super()._list()
-        except (errors.NotFound, errors.Forbidden) as error:
-            raise _Lost(str(error)) from error
+        except errors.NotFound as error:
+            raise _Lost(error, is_in_doubt=True) from error
+        except errors.Forbidden as error:
+            raise _Lost(error, is_in_doubt=False) from error
         if self.obstacle:
             log.info("watch %s: listed", self.optional)
-        self.obstacle = ""
+        self.obstacle, self.is_in_doubt = "", False
         self._call_availability_handlers()
         return version
 
@@ -108,7 +120,7 @@ class OptionalInformer(Informer):
             async for event in super()._watch(version):
                 yield event
         except (errors.NotFound, errors.Forbidden) as error:
-            raise _Lost(str(error)) from error
+            raise _Lost(error, is_in_doubt=True) from error
 
 
 async def run(kube: Kube, informers: Iterable[OptionalInformer]) -> None:

@@ -122,12 +122,18 @@ class Ejection(Base):
             ge=0,
             le=1000,
             description="Tries in a row that failed without an answer: connection refused or lost, or"
-            " timeouts.perTry exceeded; 0 ejects none.",
+            " timeouts.perTry exceeded; 0 ejects none. Without effect where consecutiveServerErrors is above"
+            " 0.",
         ),
     ] = None
     consecutive_server_errors: Annotated[
         int | None,
-        Field(ge=0, le=1000, description="Answers in a row with a status of 500 to 599; 0 ejects none."),
+        Field(
+            ge=0,
+            le=1000,
+            description="Answers in a row with a status of 500 to 599; 0 ejects none. Above 0, tries without an"
+            " answer count too.",
+        ),
     ] = None
     duration: Annotated[
         Duration | None,

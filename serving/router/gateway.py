@@ -126,7 +126,7 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
             running.is_listening = state == LIVE
             if not running.is_listening:
                 starting_envoy.create_task(_until_listening(process, server, settings, running))
-            collector = StatisticsCollector(settings.gateway.name, admin, process)
+            collector = StatisticsCollector(settings.gateway.name, admin, process, data_dir.earlier_answers)
             pages: dict[str, Callable[[], Awaitable[str]]] = {
                 metrics.PATH: collector.page,
                 metrics.TOTALS_PATH: partial(collector.page, buckets=False),

@@ -124,9 +124,7 @@ class RouteApplier:
         """Return why this gateway must get no requests; empty if it serves the Routes."""
         if not (self._routes.synced.is_set() and self._slices.synced.is_set()):
             return "Routes and EndpointSlices are not listed yet"
-        # Without a Route Envoy has no cluster, subscribes to no endpoints, and so never has the whole plan.
-        is_planned = self._has_acknowledged or not self._routes.items
-        return self._envoy_problem or ("" if is_planned else "Envoy has acknowledged no plan yet")
+        return self._envoy_problem or ("" if self._has_acknowledged else "Envoy has acknowledged no plan yet")
 
     async def leave(self) -> None:
         """Remove this gateway's Lease, and report nothing any more; Envoy still gets every change."""
@@ -189,17 +187,20 @@ class RouteApplier:
         self._desired[key] = gateway_service(route, slices)
 
     def _plan(self, key: Key) -> None:
-        """Plan the desired service of a Route or, if Envoy is known to reject it, the last accepted one."""
+        """Plan the desired service of a Route; one that Envoy is known to reject is not tried again."""
         service, rejected = self._desired.get(key), self._rejected.get(key)
-        if rejected is not None and rejected.service != service:
+        if rejected is not None:
+            if rejected.service == service:
+                return
             del self._rejected[key]
-            rejected = None
-        self._put(key, self._accepted.get(key) if rejected is not None else service)
+        self._put(key, service)
 
     def _put(self, key: Key, service: GatewayService | None) -> None:
         """Put a Route's service into the table; None ends the Route's probes and reports."""
+        # An equal service is not sent again: Envoy's answer to its first target is still to be reported.
+        if service is None or service != self._table.services.get(key):
+            self._unreported.pop(key, None)
         self._table.put(key, service)
-        self._unreported.pop(key, None)
         if service is None:
             self._probes.follow(key, None)
             self._status.forget(key)
@@ -213,6 +214,7 @@ class RouteApplier:
                 self._unreported[Key(service.namespace, service.route)] = _SentService(version, service)
         for (namespace, name), reason in changes.routes.items():
             if reason:
+                self._unreported.pop(Key(namespace, name), None)
                 self._probes.follow(Key(namespace, name), None)
                 self._status.refused(Key(namespace, name), reason)
 

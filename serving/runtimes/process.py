@@ -126,7 +126,7 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         raise errors.UserError(f"{', '.join(missing)}: must be set")
     name, version, directory, digest, files_digest = (environment[name] for name in required)
     port = environment.get("PORT") or str(settings.port)
-    if not port.isdigit() or int(port) > 65535:
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise errors.UserError(f"PORT: must be 0 to 65535, got {port!r}")
     batch_size = environment.get(names.BATCH_SIZE_ENV)
     if batch_size and (not batch_size.isdecimal() or int(batch_size) < 1):

@@ -63,4 +63,4 @@ def _limit_loaded(limits: Mapping[str, int]) -> None:
 def _count(environment: Mapping[str, str], name: str) -> int:
     """Return the number of threads that a variable has; 1 where it has none."""
     value = environment.get(name, "")
-    return int(value) if value.isdigit() and int(value) else 1
+    return int(value) if value.isascii() and value.isdigit() and int(value) else 1

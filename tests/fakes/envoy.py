@@ -28,6 +28,8 @@ class FakeEnvoy:
         self.rejects: set[str] = set()
         self.rejected_address = ""
         """It rejects endpoints with this address, of any cluster."""
+        self.hangs = False
+        """Whether it reads nothing."""
         self.warming: set[str] = set()
         """Changed clusters that are not in use before their endpoints come once more."""
         self._layers: set[str] = set()
@@ -52,12 +54,18 @@ class FakeEnvoy:
             self._layers.add(name)
             await self._request("weights", resource_names_subscribe=[name])
         await self._announce("clusters", ())
-        await self._announce("endpoints", self.has["clusters"])
+        if self.has["clusters"]:  # Envoy subscribes to endpoints for the sake of a cluster
+            await self._announce("endpoints", self.has["clusters"])
         await self._announce("routes", ("public", "private"))
 
     async def _announce(self, kind: str, names: Iterable[str]) -> None:
         versions = {name: version for name, (version, _) in self.has[kind].items()}
         await self._request(kind, resource_names_subscribe=list(names), initial_resource_versions=versions)
+
+    @property
+    def unread(self) -> int:
+        """The number of responses that it has not read."""
+        return len(self._inbox)
 
     def next_response(self) -> messages_pb2.DeltaDiscoveryResponse | None:
         """Return the oldest unread response."""
@@ -66,7 +74,7 @@ class FakeEnvoy:
     async def read(self) -> bool:
         """Read one response, if there is one, and answer it."""
         response = self.next_response()
-        if response is None:
+        if response is None or self.hangs:
             return False
         self._inbox.popleft()
         kind = TYPE_NAMES[response.type_url]
@@ -76,7 +84,7 @@ class FakeEnvoy:
         if kind == "endpoints":  # a response may cross the end of a subscription
             updates = {name: update for name, update in updates.items() if name in self.has["clusters"]}
         refused = sorted(name for name, (_, value) in updates.items() if self._rejects(name, value))
-        removed = list(response.removed_resources)
+        removed = [name for name in response.removed_resources if name in self.has[kind]]
         new = [name for name in updates if name not in self.has[kind]]
         if kind == "clusters":
             self.warming |= updates.keys() - {*new, *refused}

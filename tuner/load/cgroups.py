@@ -10,7 +10,13 @@ from pathlib import Path
 
 from serving import clock
 from serving.system.isolation import cgroup_files
-from serving.system.isolation.cgroup_layout import OPTIONAL_FILES, CgroupLayout, memory_limit, process_limit
+from serving.system.isolation.cgroup_layout import (
+    OPTIONAL_FILES,
+    CgroupLayout,
+    group_cpu_weight,
+    memory_limit,
+    process_limit,
+)
 from tuner.settings import LoadSettings
 
 log = logging.getLogger(__name__)
@@ -19,8 +25,6 @@ TOP = "slipway-load"
 """Name of the generators' cgroup. It is a sibling of the Pods' cgroup: below that one, the generators would
 share the processor time of the Pods."""
 _LIMITED = ("memory", "pids")
-_CPU_WEIGHT = 100
-"""The kernel's default of cpu.weight, for each core that this process may use."""
 _REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
@@ -67,7 +71,8 @@ def _make(layout: CgroupLayout, root: str, group: str) -> None:
         _delegate(top, layout)
         # Without the cpu controller, generators and Pods compete process by process.
         with contextlib.suppress(OSError):
-            (top / "cpu.weight").write_text(str(_CPU_WEIGHT * len(os.sched_getaffinity(0))))
+            for path, text in group_cpu_weight(layout, TOP, len(os.sched_getaffinity(0))):
+                Path(path).write_text(text)
     for earlier in top.iterdir():
         pid, _, _ = earlier.name.partition("-")
         if earlier.is_dir() and not Path("/proc", pid).exists():

@@ -18,7 +18,7 @@ from tuner.load.plan import LoadPlan, LoadRequest
 
 _PARAMETER = re.compile(r"(\$?)\$\{([^}]*)\}")
 _METHODS = get_args(RequestTemplate.model_fields["method"].annotation)
-_REQUEST_TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
+_REQUEST_TARGET = re.compile(r"/[\x21-\x7e]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 """RFC 9110: a request target has no blanks, a header value has no line breaks."""
@@ -108,7 +108,8 @@ def read_recorded(text: str) -> tuple[LoadRequest, ...]:
         Permanent: `LoadFailed`, no request, or a line that breaks a rule, with its number.
     """
     requests: list[LoadRequest] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not `splitlines`: strings in JSON may contain its other separators, as U+2028.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             request = _recorded(f"load.requests line {number}", line)
             _check_order(f"load.requests line {number}", requests, request)
@@ -182,7 +183,7 @@ def _request(
     if method not in _METHODS:
         raise _invalid(f"{where}: method", f"must be one of {', '.join(_METHODS)}", method)
     if not isinstance(path, str) or path.startswith("//") or not _REQUEST_TARGET.fullmatch(path):
-        raise _invalid(f"{where}: path", "must begin with one / and have no blank", path)
+        raise _invalid(f"{where}: path", "must begin with one / and be printable ASCII without blanks", path)
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise _invalid(f"{where}: headers", "must be printable ASCII on one line", f"{name}: {value}")

@@ -6,6 +6,7 @@ from serving.objects import Object
 from serving.resources.tuning.experiment_status import Alternative, Recommendation
 from tuner import intervals
 from tuner.planning.snapshot import ExperimentSnapshot
+from tuner.search import ranking
 from tuner.search.decision import Decision
 from tuner.specs.rendering import Rendering
 from tuner.trial_record import TrialRecord
@@ -93,10 +94,11 @@ def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Renderin
         case "costAtRate" if best_cost > 0 and best_throughput > 0 and objective.rate is not None:
             rate = float(objective.rate)
             best_replicas = math.ceil(rate / best_throughput)
-            # The most replicas of the spec to measure that cost no more than those of the best spec.
-            affordable = math.floor(best_replicas * best_cost / rendered.cost_per_hour)
-            # If one replica is dearer already, no throughput beats the best spec, but the search learns from
-            # its latencies: the spec is measured completely.
+            # The most replicas of the spec to measure that cost no more than those of the best spec. The
+            # division rounds: three replicas of the same price may be 2.9999999999999996.
+            price_ratio = best_cost / rendered.cost_per_hour
+            affordable = math.floor(best_replicas * price_ratio * (1 + ranking.SAME_COST))
+            # If one replica is dearer already, no throughput compensates for it, but its latency is of use.
             return rate / affordable if affordable else None
         case _:
             return None

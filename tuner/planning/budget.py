@@ -60,10 +60,11 @@ def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
 
 
 def suspended_seconds(status: ProfilingExperimentStatus, now: dt.datetime) -> float:
-    """Return the seconds for which the experiment was suspended, including a suspension that goes on."""
-    if not status.suspend_time:
+    """Return the seconds since the first trial for which the experiment was suspended or over, until now."""
+    since = status.suspend_time or status.completion_time
+    if not since or not status.start_time:
         return status.suspended_seconds
-    return status.suspended_seconds + (now - dt.datetime.fromisoformat(status.suspend_time)).total_seconds()
+    return status.suspended_seconds + (now - dt.datetime.fromisoformat(since)).total_seconds()
 
 
 def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:
@@ -85,9 +86,13 @@ def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
 
 
 def unloadable(snapshot: ExperimentSnapshot) -> TrialRecord | None:
-    """Return a Trial whose load failed in every attempt; None if there is none."""
+    """Return a Trial of the space whose load failed in every attempt; None if there is none.
+
+    Outside the space, today's spec may lack a setting that the load names, and that every spec in it has.
+    """
     tries = snapshot.tuner_settings.trials.tries
-    return next((group[-1] for group in _groups(snapshot) if _failures(group, tries) >= tries), None)
+    groups = [group for group in _groups(snapshot) if group[-1].index is not None]
+    return next((group[-1] for group in groups if _failures(group, tries) >= tries), None)
 
 
 def free(snapshot: ExperimentSnapshot) -> int:

@@ -92,10 +92,18 @@ def status_and_events(
         ready = replace(ready, message=verdict.conditions[-1].message)
     current = [*verdict.conditions, ready]
     stored = (experiment.get("status") or {}).get("conditions")
-    # Before its first trial an experiment has nothing to suspend: maxDuration counts from that trial.
-    is_suspended = bool(before.start_time) and bool(experiment["spec"].get("suspend"))
-    # A suspension is added when it ends; until then `suspend_time` has its start.
-    suspended = before.suspended_seconds if is_suspended else budget.suspended_seconds(before, now)
+    is_over = verdict.phase in FINISHED
+    # Before its first trial an experiment has nothing to suspend: maxDuration counts from that trial. Once it
+    # is over, its completion time has the start of the time that does not count.
+    is_suspended = bool(before.start_time) and bool(experiment["spec"].get("suspend")) and not is_over
+    suspend_time = (before.suspend_time or stamp) if is_suspended else ""
+    completion_time = (before.completion_time or stamp) if is_over else ""
+    # The time since an earlier suspension or end is added up to the start of the present one: nothing while
+    # that is the same one.
+    counted_until = suspend_time or completion_time
+    suspended = budget.suspended_seconds(
+        before, dt.datetime.fromisoformat(counted_until) if counted_until else now
+    )
     merged = conditions.merge(stored, current, generation=generation, now=stamp)
     status = ProfilingExperimentStatus(
         phase=verdict.phase,
@@ -109,9 +117,9 @@ def status_and_events(
         spent_seconds=round(seconds, 3),
         spent_cost=round(cost, 9),
         start_time=before.start_time or (stamp if counted.total else ""),
-        suspend_time=(before.suspend_time or stamp) if is_suspended else "",
+        suspend_time=suspend_time,
         suspended_seconds=round(suspended, 3),
-        completion_time=(before.completion_time or stamp) if verdict.phase in FINISHED else "",
+        completion_time=completion_time,
         observed_generation=generation,
         conditions=[ConditionStatus.model_validate(condition) for condition in merged],
     )

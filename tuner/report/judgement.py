@@ -132,9 +132,11 @@ def _without_recommendation(evidence: Evidence, message: str) -> Answer:
     results = _choices_with_results(evidence)
     current = today(evidence)
     if not results:
-        if any(row.status.result is not None for row in evidence.rows):
+        # Today's spec may have a result outside the space, which is no result of a spec to recommend.
+        inside = [row for row in evidence.rows if row.index is not None]
+        if any(row.status.result is not None for row in inside):
             return Answer(kind="Failed", current=current, message=_UNCOMPUTABLE)
-        if all(row.status.reason in SILENT for row in evidence.rows):
+        if all(row.status.reason in SILENT for row in inside):
             return Answer(kind="Failed", current=current, message=message)
         return Answer(
             kind="NothingRan",

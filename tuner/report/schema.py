@@ -431,3 +431,9 @@ class Report(ReportPart):
         ),
     ] = []
     spent: Spent
+
+    @property
+    def trials_of_model(self) -> list[TrialRow]:
+        """The trials of the newest trial's model; the caution ModelChanged names the others."""
+        others = {name for c in self.cautions if c.code == "ModelChanged" for name in c.trials}
+        return [row for row in self.trials if row.name not in others]

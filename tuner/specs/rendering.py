@@ -217,6 +217,8 @@ def tuned(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:
             )
         value["batching"] = {**value.get("batching", {}), **by_category["batching"]}
     container = _container(tuned_target.predictor.template or PredictorTemplate(), by_category)
+    if tuned_target.engine is not None:
+        _replace_fields(container, by_category, tuned_target.engine)
     _put_env(container, by_category["env"])
     _put_arguments(container, by_category["args"], tuned_target)
     if len(container) > 1:  # more than its name
@@ -262,6 +264,23 @@ def _container(template: PredictorTemplate, by_category: Mapping[str, Mapping[st
             replaced_env |= _GPU_ENV
         container["env"] = [entry for entry in container["env"] if entry["name"] not in replaced_env]
     return container
+
+
+def _replace_fields(container: Object, by_category: Mapping[str, Mapping[str, str]], engine: Engine) -> None:
+    """Replace the arguments of the container that the engine takes tuned fields as.
+
+    The engine's arguments, with the tuned fields, precede those of the template, unless it has a command.
+    """
+    fields = {f"resources.{name}": value for name, value in by_category["resource"].items()}
+    fields |= {f"batching.{name}": value for name, value in by_category["batching"].items()}
+    for field, option in engine.fields.items():
+        if field not in fields:
+            continue
+        word = f"{option}={fields[field]}" if "command" in container else None
+        for part in ("command", "args"):
+            words, has_occurred = _replaced([str(each) for each in container.get(part) or []], option, word)
+            if has_occurred:
+                container[part], word = words, None
 
 
 def _put_env(container: Object, settings: Mapping[str, str]) -> None:

@@ -54,7 +54,7 @@ def ranged(field: str, space: FeasibleSpace, grain: Decimal | None) -> list[Valu
     Args:
         field: path of `space`, for messages.
         space: with `min`, `max` and one of `step` and `factor`.
-        grain: every value is a whole multiple of it; powers are rounded to it.
+        grain: powers between the ends are rounded to whole multiples of it.
 
     Raises:
         SpaceInvalid: an end is missing or cannot be read, or the range is empty, endless or too long.
@@ -118,7 +118,8 @@ def _powers(field: str, low: Decimal, high: Decimal, text: str, grain: Decimal |
     amounts: list[Decimal] = []
     exact = low
     while exact <= high:
-        rounded = high if exact == high else min(_rounded(exact, grain), high)
+        # The ends are the user's: a rounded min could lie below it.
+        rounded = exact if exact in (low, high) else min(_rounded(exact, grain), high)
         if not amounts or rounded > amounts[-1]:
             amounts.append(rounded)
         exact *= factor

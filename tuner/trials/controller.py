@@ -62,11 +62,13 @@ class TrialController:
         # A measurement holds a worker and at least one core; one more worker is for other trials.
         self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine_cores) + 1))
         self._taken: dict[Key, Cores] = {}
-        """Cores of each trial from before its measurement until its replica is removed."""
+        """Cores of each trial from before its measurement until its replica is removed, or exists after
+        `removal_seconds`: a replica that cannot be removed must not stop the trials of all experiments."""
         self._measurements: dict[Key, asyncio.Future[TrialStatus]] = {}
         """The running measurements, to cancel those of deleted trials and blocked versions."""
         self._waiting: set[Key] = set()
-        """Trials for which no cores were free."""
+        """Trials that wait for cores. No younger trial takes cores meanwhile: a trial that needs many cores
+        would wait for as long as there are small ones."""
         self._cleared: dict[Key, str] = {}
         """uid of each ended trial whose replica is removed; the cache may be behind its last status."""
 
@@ -78,27 +80,32 @@ class TrialController:
         """Measure one trial, or wait for cores, or remove its replica."""
         trial = self._trials.get(*key)
         if trial is None or is_deleting(trial):
-            self._waiting.discard(key)
+            self._stop_waiting(key)
             self._cleared.pop(key, None)
             return None  # garbage collection removes its Deployment
         if self._cleared.get(key) == trial["metadata"]["uid"]:
             return None
         if (trial.get("status") or {}).get("phase") in FINISHED:
+            self._stop_waiting(key)
             if self._replicas.has(trial):
                 await self._replicas.remove(trial)
             self._cleared[key] = trial["metadata"]["uid"]
             return None
         if message := self._blocked(trial):
+            self._stop_waiting(key)
             await self._replicas.remove(trial)
             await self._report_pending(trial, message)
             return None
         limit = cores.limit_of(trial["spec"]["template"])
-        allotted = cores.allot(self._machine_cores, limit, self._taken.values())
+        allotted = None
+        if not self._is_behind_another(trial):
+            allotted = cores.allot(self._machine_cores, limit, self._taken.values())
         if allotted is None:
             self._waiting.add(key)
             await self._report_pending(trial, "waits for cores")
             return None
         self._taken[key] = allotted
+        self._stop_waiting(key)
         try:
             await self._run_trial(key, trial, allotted)
         finally:
@@ -143,7 +150,8 @@ class TrialController:
         """Remove the replica; retried while the API fails, as another trial gets its cores afterwards.
 
         Raises:
-            errors.Temporary: `NotRemoved`, the replica exists after `removal_seconds`.
+            errors.Temporary: `NotRemoved`, the replica exists after `removal_seconds`; another trial gets its
+                cores nevertheless.
         """
         while True:
             try:
@@ -198,11 +206,21 @@ class TrialController:
                 self._measurements[key].cancel()
             self._loop.add(key)
 
+    def _is_behind_another(self, trial: Object) -> bool:
+        """Whether an older trial waits for cores; each one fits on the machine once it is the only one."""
+        others = filter(None, (self._trials.get(*key) for key in self._waiting))
+        return any(_creation_order(other) < _creation_order(trial) for other in others)
+
+    def _stop_waiting(self, key: Key) -> None:
+        """Reconcile the other waiting trials if this one has waited: cores may be free for the next one."""
+        if key in self._waiting:
+            self._waiting.discard(key)
+            self._wake()
+
     def _wake(self) -> None:
         """Reconcile the waiting trials, the oldest first."""
-        waiting, self._waiting = self._waiting, set()
-        cached = [self._trials.get(*key) for key in waiting]
-        for trial in sorted((trial for trial in cached if trial is not None), key=_creation_order):
+        waiting = filter(None, (self._trials.get(*key) for key in self._waiting))
+        for trial in sorted(waiting, key=_creation_order):
             self._loop.add(Key.of(trial))
 
 

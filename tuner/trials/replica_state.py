@@ -46,23 +46,39 @@ def state_of(deployment: Object | None, pods: Sequence[Object], pod_uid: str = "
         pods: of the trial.
         pod_uid: of the Pod that was ready, in whose place another Pod is an interruption; empty before.
     """
-    current = [pod for pod in pods if not is_deleting(pod) and pod_uid in ("", pod["metadata"]["uid"])]
+    existing = [pod for pod in pods if not is_deleting(pod) and pod_uid in ("", pod["metadata"]["uid"])]
+    # The ReplicaSet replaces a Pod that a node rejected, and the rejected Pod remains in the API.
+    current = [pod for pod in existing if not _rejection(pod)]
     if not current:
+        rejection = _rejection(existing[0]) if existing else ""
         if pod_uid:
-            return TrialReplicaState("ended", "Interrupted", "the Pod was deleted")
+            return TrialReplicaState("ended", "Interrupted", rejection or "the Pod was deleted")
         # Beside a Pod, a ReplicaFailure would be of an earlier attempt to create it.
         deployment_conditions = ((deployment or {}).get("status") or {}).get("conditions")
         failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
         if failure.get("status") == "True":
             return TrialReplicaState("ended", "Refused", str(failure.get("message", "")))
-        return TrialReplicaState("starting", message="there is no Pod yet")
+        return TrialReplicaState("starting", message=rejection or "there is no Pod yet")
     return _state_of_pod(current[0])
+
+
+def _rejection(pod: Object) -> str:
+    """Return why the Pod's node rejected it before any container ran; empty if it did not."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Failed" or any(_end(each) for each in _containers(status)):
+        return ""
+    return f"{status.get('reason') or 'Failed'}: {status.get('message') or 'the node rejected the Pod'}"
+
+
+def _containers(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the statuses of a Pod's containers without the init containers that are done."""
+    init_containers = [each for each in status.get("initContainerStatuses") or [] if not _is_done(each)]
+    return [*init_containers, *(status.get("containerStatuses") or [])]
 
 
 def _state_of_pod(pod: Object) -> TrialReplicaState:
     status = pod.get("status") or {}
-    init_containers = [each for each in status.get("initContainerStatuses") or [] if not _is_done(each)]
-    containers = [*init_containers, *(status.get("containerStatuses") or [])]
+    containers = _containers(status)
     pod_uid = pod["metadata"]["uid"]
     for container in containers:
         if (end := _end(container)) is not None:

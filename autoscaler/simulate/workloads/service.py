@@ -4,6 +4,7 @@ The last days of the trace are simulated, and the time before them is the histor
 rates are never multiplied, and the user can set the size of a replica.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,7 +39,8 @@ SHARE = 0.75
 """Most of a trace of six hours or more that is simulated by default; the rest is history, up to
 `HISTORY_DAYS`."""
 MOST_REQUESTS = 1_000_000
-"""Most requests of bins or clients that a run simulates one by one; a larger load is a `Flow`."""
+"""A run of a trace of bins or of clients with more requests is a `Flow`, which has sums of each second; a run
+with fewer simulates each request."""
 SHORTEST = 60
 """Least seconds of a trace and of a run: a policy makes a dozen decisions in them."""
 
@@ -99,10 +101,14 @@ def service(name: str, trace: Trace, options: ServiceOptions, seed: int) -> Serv
 
 
 def _cut(trace: Trace, options: ServiceOptions) -> Cut:
-    """Return the cut of the trace by the options; the run ends with the trace."""
+    """Return the cut of the trace by the options: the run ends with the trace; the history, of whole minutes,
+    ends where the run begins.
+    """
     total = trace.seconds
     if total < SHORTEST:
         raise Unreadable(f"{trace.name}: {total:.0f} s are too short: at least {SHORTEST} s are needed")
+    if isinstance(trace, RequestTrace):
+        total = math.floor(total) + 1.0  # the last request is in the last second
     if options.history is None:
         history = 0.0  # set below to all that precedes the run
         longest = total * (SHARE if total >= 6 * HOUR else 1.0)
@@ -115,11 +121,11 @@ def _cut(trace: Trace, options: ServiceOptions) -> Cut:
                 " leave nothing to simulate"
             )
     seconds = min(longest, DAYS * DAY) if options.days is None else min(total - history, options.days * DAY)
-    seconds = max(seconds, SHORTEST)
+    seconds = max(int(seconds), SHORTEST)
     start = total - seconds
     if options.history is None:
         history = HISTORY_DAYS * DAY
-    return Cut(history_start=start - min(start, history), start=start, seconds=int(seconds))
+    return Cut(history_start=start - min(start, history) // 60 * 60, start=start, seconds=seconds)
 
 
 def _unit(trace: Trace) -> str:
@@ -138,15 +144,15 @@ def _of_rates(
     if isinstance(trace, BinTrace):
         per_second = arrivals.flow(trace, cut.start, cut.seconds, draws)
         expected = arrivals.rates(trace, cut.history_start, cut.history_seconds, 60) * 60
+        # Bins of a minute or less have the recorded requests; interpolated rates lack the chance of arrivals.
         per_minute = expected if trace.step <= 60 else draws.poisson(expected).astype(np.float64)
-        mean_rate = float(trace.rates.mean())
     else:
         clients = _chosen(trace, options.client)
         per_second = arrivals.clients_together(clients, cut.start, cut.seconds, draws)
         known = arrivals.clients_together(clients, cut.history_start, int(cut.history_seconds), draws)
         per_minute = history_of(Flow(arrivals=known, work=known), 0).arrivals
-        mean_rate = float(per_second.mean())
-    replica = _replica(float(per_second.mean()), 1.0, options)
+    mean_rate = float(per_second.mean())
+    replica = _replica(_usual(mean_rate, 1.0, options), 1.0, options)
     load: Flow | Requests = Flow(arrivals=per_second, work=per_second)
     if per_second.sum() <= MOST_REQUESTS and mean_rate < FLUID_RATE:
         times = arrivals.within(arrivals.whole(per_second, draws), draws)
@@ -175,10 +181,12 @@ def _of_requests(
         raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
     work = work_of(simulated)
     diffusion = simulated.execution is not None
+    mean_work = float(work.mean())
     if diffusion and options.rate is None:
-        replica = diffusion_replica(work)
+        usual = diffusion_replica(work)
     else:
-        replica = _replica(float(work.sum()) / cut.seconds, float(work.mean()), options)
+        usual = _usual(float(work.sum()) / cut.seconds, mean_work, options)
+    replica = _replica(usual, mean_work, options)
     start = trace.start + cut.start
     return Workload(
         name=name,
@@ -203,9 +211,9 @@ def _chosen(trace: ClientTrace, client: str) -> ClientTrace:
     return replace(trace, clients={client: trace.clients[client]})
 
 
-def _replica(rate: float, work: float, options: ServiceOptions) -> Replica:
-    """Return the replica of the options. By default `MEAN_NEED` replicas serve the load, but a replica is no
-    smaller than `CLIENT_REPLICA`: a small load needs fewer.
+def _usual(rate: float, work: float, options: ServiceOptions) -> Replica:
+    """Return a replica of the requested rate. By default `MEAN_NEED` replicas serve the load, but a replica
+    is no smaller than `CLIENT_REPLICA`: a small load needs fewer.
 
     Args:
         rate: mean arriving work per second.
@@ -213,7 +221,13 @@ def _replica(rate: float, work: float, options: ServiceOptions) -> Replica:
         options: the properties that the user has set.
     """
     least_rate = CLIENT_REPLICA.rate * work
-    usual = replica_of(rate=options.rate or max(rate / MEAN_NEED, least_rate), work=work)
+    return replica_of(rate=options.rate or max(rate / MEAN_NEED, least_rate), work=work)
+
+
+def _replica(usual: Replica, work: float, options: ServiceOptions) -> Replica:
+    """Return the replica with the requested concurrency, by default that of `usual`; `work` is the mean of a
+    request.
+    """
     slots = options.concurrency or usual.concurrency
     return Replica(rate=usual.rate, concurrency=slots, service_seconds=slots * work / usual.rate)
 

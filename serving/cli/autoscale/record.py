@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,10 @@ MEMBER_SECONDS = 30
 """Rows, one for each second, in one gzip member of a .gz file. A member is written at once, so that a killed
 process leaves a valid file."""
 SILENT_SECONDS = 5
-"""Consecutive readings without any page, a second or more apart, after which a warning is printed."""
+"""Consecutive readings without an expected page, a second or more apart, after which a warning is printed."""
+
+GONE_SECONDS = 30
+"""Seconds without a row after which a page that does not answer no longer holds back the rows of others."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,15 @@ class Counter:
                 self._last[page, revision] = count
             self._known_pages.add(page)
         return total
+
+    def missing(self, readings: Mapping[str, object]) -> frozenset[str]:
+        """Return the pages that were read before and have no reading now."""
+        return frozenset(self._known_pages - readings.keys())
+
+    def forget(self, pages: AbstractSet[str]) -> None:
+        """Forget pages: if one of them is read again, it is a new page."""
+        self._known_pages -= pages
+        self._last = {key: count for key, count in self._last.items() if key[0] not in pages}
 
 
 class Trace:
@@ -201,7 +214,7 @@ async def _record(
         counter = Counter()
         first = await _read(session, page_urls(), predictor)
         if not first:
-            raise errors.UserError("no page of metrics answers: is `slipway up` running?")
+            raise errors.UserError("no page of metrics answers as a gateway's: is `slipway up` running?")
         trace = Trace(out)
         print(f"recording {predictor.inference}/{predictor.predictor}; Ctrl-C ends it", file=sys.stderr)
         try:
@@ -223,7 +236,8 @@ async def _add_rows(
 ) -> float:
     """Read the pages once a second and add rows to the trace; return the recorded requests.
 
-    A reading that is late or failed leaves no gap: the next one spreads its requests over the seconds since.
+    A reading that is late or lacks a gateway's page leaves no gap: the next one spreads its requests over the
+    seconds since. A gateway that does not answer for `GONE_SECONDS` is ignored, if another one answers.
 
     Args:
         session: reads the pages.
@@ -246,16 +260,18 @@ async def _add_rows(
         if passed < 1:
             continue
         readings = await _read(session, page_urls(), predictor)
-        if not readings:
+        missing = counter.missing(readings)
+        if not readings or (missing and passed < GONE_SECONDS):
             silent += 1
             if silent == SILENT_SECONDS:
-                print("no page of metrics answers any more; still trying", file=sys.stderr)
+                print("a gateway's page of metrics does not answer any more; still trying", file=sys.stderr)
             # Without a new row the next reading is due at once.
             await asyncio.sleep(min(1.0, TIMEOUT_SECONDS))
             continue
         silent = 0
-        arrived = counter.arrived(readings)
+        counter.forget(missing)
         count = math.ceil(min(passed, limit - recorded))
+        arrived = counter.arrived(readings) * count / passed
         trace.add(start + recorded, count, arrived)
         recorded += count
         total += arrived
@@ -265,28 +281,30 @@ async def _add_rows(
 async def _read(
     session: aiohttp.ClientSession, page_urls: Mapping[str, str], predictor: CountedPredictor
 ) -> dict[str, dict[str, float]]:
-    """Return the counts by revision, by the name of each page that answers."""
+    """Return the counts by revision, by the name of each gateway's page that answers."""
 
-    async def read(name: str, url: str) -> tuple[str, dict[str, float]] | None:
+    async def read(url: str) -> dict[str, float] | None:
         try:
             async with session.get(url) as response:
-                if response.status != 200:
-                    return None
-                return name, counts(await response.text(), predictor)
+                return counts(await response.text(), predictor) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
 
-    answers = await asyncio.gather(*(read(name, url) for name, url in page_urls.items()))
-    return dict(answer for answer in answers if answer is not None)
+    answers = await asyncio.gather(*map(read, page_urls.values()))
+    return {name: answer for name, answer in zip(page_urls, answers, strict=True) if answer is not None}
 
 
-def counts(page: str, predictor: CountedPredictor) -> dict[str, float]:
+def counts(page: str, predictor: CountedPredictor) -> dict[str, float] | None:
     """Return the requests that a predictor has received, by the labels of a sample: one for each revision.
+
+    None if the page lacks the metric, which a gateway's page has without requests too.
 
     Raises:
         ValueError: the page is not in Prometheus's text format.
     """
     lines = "\n".join(line for line in page.splitlines() if line.startswith((RECEIVED, f"# TYPE {RECEIVED}")))
+    if not lines:
+        return None
     return {
         ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items())): sample.value
         for metric in text_string_to_metric_families(lines + "\n")

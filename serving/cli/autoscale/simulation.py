@@ -1,5 +1,6 @@
 """Compares our scaling policy with others on recorded load, for `slipway autoscale simulate`."""
 
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -27,6 +28,8 @@ from serving.cli.output import files, tables
 
 ALL = "all"
 """The value of --policy for every baseline."""
+_DATA_SUFFIX = ".json"
+"""Suffix of the file beside a page that has its data."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables with the number of threads of numpy's libraries."""
 
@@ -48,8 +51,10 @@ def service_options(
     if max_replicas is not None and max_replicas < min_replicas:
         raise errors.UserError(f"--max {max_replicas} is below --min {min_replicas}")
     for option, value in (("--capacity", capacity), ("--days", days)):
-        if value is not None and value <= 0:
-            raise errors.UserError(f"{option} {value:g} must be above 0")
+        if value is not None and not 0 < value < math.inf:
+            raise errors.UserError(f"{option} {value:g} must be a finite number above 0")
+    if history is not None and not 0 <= history < math.inf:
+        raise errors.UserError(f"--history {history:g} must be a finite number of at least 0")
     return ServiceOptions(min_replicas, max_replicas, capacity, concurrency, days, history, client)
 
 
@@ -79,9 +84,14 @@ def run(
         jobs: number of processes; None: one for each core.
 
     Raises:
-        errors.UserError: an unknown policy, a trace that cannot be parsed, a file that cannot be written.
+        errors.UserError: an unknown policy, a trace that cannot be parsed, a page in the file of its data, a
+            file that cannot be written.
     """
     form = output or (files.form(out) if out else "text")
+    if form == "html" and out is not None and out.suffix == _DATA_SUFFIX:
+        raise errors.UserError(
+            f"--out {out} must not end in {_DATA_SUFFIX} with -o html, which writes its data to that file"
+        )
     contenders = chosen(policies, risk)
     law = _law(startup)
     load = sources.read(source)
@@ -110,8 +120,10 @@ def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
     """Return the policies to run: ours, by default and with `all` also at other risks, then the others.
 
     Raises:
-        errors.UserError: there is no such policy; the message lists all policies.
+        errors.UserError: there is no such policy, and the message lists all policies; or the risk is NaN.
     """
+    if risk is not None and math.isnan(risk):  # which passes the bounds of the option
+        raise errors.UserError(f"--risk {risk:g} must be a number")
     policy_names = comparison.names()
     if unknown := [name for name in policies if name not in (*policy_names, ALL)]:
         raise errors.UserError(
@@ -152,7 +164,7 @@ def _write(report: schema.SimulationReport, form: str, out: Path | None) -> None
     data = orjson.dumps(schema.as_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
     if form == "html" and out is not None:
         files.write(out, page.render(report))
-        files.write(out.with_suffix(".json"), data)
+        files.write(out.with_suffix(_DATA_SUFFIX), data)
     else:
         files.put(out, data if form == "json" else text(report))
 

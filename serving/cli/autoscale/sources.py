@@ -162,7 +162,9 @@ def _query(source: LoadSource, first: float, last: float, step: float) -> Sequen
         raise errors.UserError(f"{shown} refuses the query: {_refusal(error)}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise errors.UserError(f"{shown} does not answer as a Prometheus: {error}") from error
-    data = body.get("data") or {}
+    body = body if isinstance(body, dict) else {}
+    data = body.get("data")
+    data = data if isinstance(data, dict) else {}
     if body.get("status") != "success" or data.get("resultType") != "matrix":
         raise errors.UserError(f"{shown}: {body.get('error') or 'the response is not a range of values'}")
     result: Sequence[Mapping[str, Any]] = data.get("result") or []

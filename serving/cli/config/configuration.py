@@ -135,6 +135,12 @@ def _sections() -> frozenset[str]:
     return frozenset(sections) | {section.split(".")[0] for section in sections}
 
 
+@cache
+def _settings() -> frozenset[str]:
+    """Return the paths of all settings."""
+    return frozenset(paths())
+
+
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield name, path of the setting, and value of each variable that sets one; an empty alias sets none."""
     for variable in sorted(environment):
@@ -147,10 +153,16 @@ def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
 
 
 def _put(values: Values, sources: dict[str, str], path: str, value: Any, source: str) -> None:
-    """Set the value at a path, and its source; values of lower precedence are replaced."""
+    """Set the value at a path, and its source; values of lower precedence are replaced.
+
+    A path below a setting is one name of the setting's section, so that it is reported as unknown.
+    """
     *sections, name = path.split(".")
     inner = values
-    for section in sections:
+    for depth, section in enumerate(sections, start=1):
+        if ".".join(sections[:depth]) in _settings():
+            name = ".".join([*sections[depth - 1 :], name])
+            break
         inner = inner.setdefault(section, {})
         if not isinstance(inner, dict):
             return  # the section is not a mapping, which is reported at its own path

@@ -1,6 +1,7 @@
 """`slipway config show` and `slipway config explain`."""
 
 import difflib
+import math
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -107,7 +108,8 @@ def _lines(
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_lines(value, sources, f"{path}.", f"{indent}  ")]
         else:
-            line = f"{indent}{yaml.safe_dump({name: value}).rstrip()}"
+            # Not folded, as further lines would lack the indent.
+            line = f"{indent}{yaml.safe_dump({name: value}, width=math.inf).rstrip()}"
             lines.append(f"{line:<{_SOURCE_COLUMN}} # {sources[path]}" if path in sources else line)
     return lines
 

@@ -86,7 +86,8 @@ def _at_most(path: str, value: float, limit_path: str, limit: float) -> BrokenRu
 
 
 def _signed(policy: ModelPolicySettings) -> BrokenRule | None:
-    if policy.keys or not policy.signed:
+    has_keys = any(path.strip() for path in policy.keys.split(","))
+    if has_keys or not policy.signed:
         return None
     return BrokenRule("models.policy.signed", "must be false where models.policy.keys names no key, not true")
 

@@ -1,11 +1,10 @@
 """The demo's objects: reads the samples, waits for conditions, and trains."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Any
 
+import orjson
 import yaml
 
 from serving import clock, errors
@@ -19,6 +18,8 @@ from serving.resources.kinds import Kind
 NAMESPACE = "default"
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.1
+_FAILED = "Failed"
+"""Condition of a Job, and phase of a ModelVersion, that is final."""
 
 
 def sample(file: str) -> list[Object]:
@@ -57,7 +58,7 @@ async def train(
         await kube.apply(kinds.JOB, job, manager="slipway")
     for job in jobs:
         story.doing(f"waiting for Job {job['metadata']['name']}")
-        await until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed", seconds=seconds)
+        await until(kube, kinds.JOB, job["metadata"]["name"], "Complete", seconds=seconds)
     story.step("Each finished Job becomes a ModelVersion with an OCI image")
     rows = []
     for job in jobs:
@@ -70,27 +71,46 @@ async def train(
 
 
 async def until(
-    kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "", seconds: float = WAIT_SECONDS
+    kube: Kube, kind: Kind, name: str, condition: str, *, seconds: float = WAIT_SECONDS
 ) -> Object:
     """Wait for a condition and return the object.
 
     Raises:
-        errors.UserError: it took too long, or the condition `bad` is True.
+        errors.UserError: it took too long, or the object has failed for good.
     """
     deadline = clock.monotonic() + seconds
-    current: Mapping[str, Any] | None = None
-    while clock.monotonic() < deadline:
-        with contextlib.suppress(errors.NotFound, errors.Unavailable):
+    state = "it does not exist"
+    while True:
+        try:
             obj = await kube.get(kind, NAMESPACE, name)
+        except errors.NotFound:
+            state = "it does not exist"
+        except errors.Unavailable as error:
+            state = str(error)
+        else:
             if conditions.is_true(obj, condition):
                 return obj
-            current = conditions.find((obj.get("status") or {}).get("conditions"), bad or condition)
-            if bad and conditions.is_true(obj, bad):
-                break
+            state = _state(obj, condition)
+            if _has_failed(obj):
+                raise errors.UserError(f"{kind.kind} {name} failed: {state}")
+        if clock.monotonic() >= deadline:
+            raise errors.UserError(
+                f"{kind.kind} {name} did not become {condition} within {seconds:g} s: {state}"
+            )
         await asyncio.sleep(POLL_SECONDS)
-    reason = (
-        f"{current.get('reason', '')}: {current.get('message', '')}"
-        if current
-        else "it has no such condition"
+
+
+def _has_failed(obj: Object) -> bool:
+    """Whether a Job, or the build of a ModelVersion, has failed for good."""
+    return conditions.is_true(obj, _FAILED) or (obj.get("status") or {}).get("phase") == _FAILED
+
+
+def _state(obj: Object, condition: str) -> str:
+    """Return the reason in an object's status for a condition that is not True, or else the status."""
+    status = obj.get("status") or {}
+    current = conditions.find(status.get("conditions"), _FAILED) or conditions.find(
+        status.get("conditions"), condition
     )
-    raise errors.UserError(f"{kind.kind} {name} did not become {condition}: {reason}")
+    if current is not None:
+        return f"{current.get('reason', '')}: {current.get('message', '')}"
+    return f"its status is {orjson.dumps(status).decode()}" if status else "it has no status"

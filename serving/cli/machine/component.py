@@ -96,7 +96,8 @@ def main(arguments: Sequence[str], kept_descriptors: Sequence[int] = ()) -> int:
                 name for name, other in DECLARATIONS.items() if is_in_pod and other.kept_by == options.name
             ]
             keeping = [pod_sockets.keeping(data_dir.liveness(owner), kept) for owner in owners]
-            runner.run(_until_stopped(run(data_dir, configuration), [answering, *keeping], stopping))
+            work = partial(run, data_dir, configuration)
+            runner.run(_until_stopped(work, [answering, *keeping], stopping))
     except* errors.LeadershipLost as group:
         lost = _first(group)
     except* errors.UserError as group:
@@ -205,9 +206,11 @@ async def _answering(
 
 
 async def _until_stopped(
-    work: Awaitable[None], around: Sequence[AbstractAsyncContextManager[None]], stopping: asyncio.Event | None
+    work: Callable[[], Awaitable[None]],
+    around: Sequence[AbstractAsyncContextManager[None]],
+    stopping: asyncio.Event | None,
 ) -> None:
-    """Await `work` within the contexts `around`.
+    """Call `work`, and await its result, within the contexts `around`.
 
     SIGTERM or SIGINT cancels the work, a second signal kills the process.
 
@@ -218,7 +221,7 @@ async def _until_stopped(
     async with contextlib.AsyncExitStack() as stack:
         for context in around:
             await stack.enter_async_context(context)
-        task = loop.create_task(_as_coroutine(work))
+        task = loop.create_task(_as_coroutine(work()))
 
         def stop(number: signal.Signals) -> None:
             log.info("%s: stopping", number.name)

@@ -3,6 +3,7 @@ the defaults.
 """
 
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import Iterator
@@ -36,8 +37,8 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
         gateway: the same for the gateway.
 
     Raises:
-        errors.UserError: another program has a port, or a running component has another port than the given
-            one.
+        errors.UserError: another program has a port, nothing can listen on a host, or a running component has
+            another port than the given one.
     """
     stored = _stored(data_dir)
     fallback = stored or Ports(settings.api.port, settings.gateway.port)
@@ -113,6 +114,11 @@ def _choose(
             f"this user cannot use port {port}; choose one above 1023 with {option}"
         ) from error
     except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise errors.UserError(
+                f"{component}.host: must be an address on which this machine can listen, got {host!r}: "
+                f"{error.strerror}"
+            ) from error
         if component == "gateway" and given in (None, fallback):
             return port  # perhaps our Envoy, which outlives its gateway; the gateway checks that it is ours
         raise errors.UserError(

@@ -17,6 +17,7 @@ from serving.cli.session import UNLIMITED, with_kube
 from serving.cli.target import Target, kind_of
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
+from serving.resources.formats import label_selector
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -126,6 +127,10 @@ async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> tupl
         labels = f"{names.INFERENCE_LABEL}={owner['metadata']['name']}"
         if predictor:
             labels += f",{names.PREDICTOR_LABEL}={predictor}"
+        return owner, (await kube.list(kinds.POD, namespace, labels=labels)).items
+    if kind is kinds.DEPLOYMENT:
+        # On a cluster ReplicaSets own the Pods of a Deployment.
+        labels = label_selector.text(owner["spec"]["selector"])
         return owner, (await kube.list(kinds.POD, namespace, labels=labels)).items
     return owner, await owned_pods.of(kube, owner)
 

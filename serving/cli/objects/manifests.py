@@ -117,6 +117,8 @@ def _bodies_of_file(file: str, content: str) -> Iterator[tuple[str, Any]]:
         if rule := json_values.broken_rule(body):
             raise errors.UserError(f"{source}: {rule}")
         items = body.get("items") if isinstance(body, dict) and body.get("kind") == "List" else [body]
+        if not isinstance(items, list | None):
+            raise errors.UserError(f"{source}: List: items: must be a list, not {type(items).__name__}")
         for item in items or []:
             yield source, item
 
@@ -161,8 +163,12 @@ def _document(source: str, body: Any, target: Target) -> Document:
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
         raise errors.UserError(f"{source}: {word}: metadata.name is missing")
     namespace = meta.get("namespace") or target.namespace
+    if not isinstance(namespace, str):
+        raise errors.UserError(
+            f"{source}: {word}: metadata.namespace: must be a string, not {type(namespace).__name__}"
+        )
     try:
-        kind.path(str(namespace), meta["name"])  # raises for a name that no path can have
+        kind.path(namespace, meta["name"])  # raises for a name that no path can have
     except errors.Invalid as error:
         raise errors.UserError(f"{source}: {error}") from error
     if target.explicit and namespace != target.namespace:

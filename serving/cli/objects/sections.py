@@ -39,9 +39,9 @@ def head(kind: Kind, obj: Object, now: datetime) -> str:
     fields = {"Kind": f"{kind.kind} ({kind.api_version})"}
     for key in _METADATA:
         if key in meta:
-            ago = f" ({ages.since(meta[key], now)} ago)" if key in _TIMES else ""
+            relative = f" ({_relative(meta[key], now)})" if key in _TIMES else ""
             value = ", ".join(meta[key]) if isinstance(meta[key], list) else meta[key]
-            fields[key[0].upper() + key[1:]] = f"{value}{ago}"
+            fields[key[0].upper() + key[1:]] = f"{value}{relative}"
     for key in ("labels", "annotations"):
         for name, value in (meta.get(key) or {}).items():
             fields[f"{key[:-1].capitalize()} {name}"] = str(value)
@@ -52,6 +52,12 @@ def head(kind: Kind, obj: Object, now: datetime) -> str:
         fields["URL"] = url
     width = max(len(key) for key in fields) + 2
     return "\n".join(tables.printable(f"{key + ':':<{width}}{value}") for key, value in fields.items())
+
+
+def _relative(moment: str, now: datetime) -> str:
+    """Return `5m ago`, or `in 29s` for a time in the future, such as the end of a grace period."""
+    age_seconds = (now - datetime.fromisoformat(moment)).total_seconds()
+    return f"in {ages.human(-age_seconds)}" if age_seconds <= -1 else f"{ages.human(age_seconds)} ago"
 
 
 def titled(title: str, text: str) -> str:
@@ -149,8 +155,9 @@ def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
     for autoscaler in autoscalers:
         arm = str((autoscaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL))
         for demand in (autoscaler.get("status") or {}).get("demand") or []:
-            if demand.get("lastWake"):
-                last_wakes[arm] = demand["lastWake"]
+            wake = demand.get("lastWake")  # each activator reports the last start that it caused
+            if wake and (arm not in last_wakes or wake["acceptedAt"] > last_wakes[arm]["acceptedAt"]):
+                last_wakes[arm] = wake
     if not last_wakes:
         return ""
     phases = list(dict.fromkeys(phase["name"] for wake in last_wakes.values() for phase in wake["phases"]))
@@ -187,7 +194,7 @@ def events(items: Iterable[Object], now: datetime) -> str:
             event.get("type"),
             event.get("reason"),
             _when(event, now),
-            (event.get("source") or {}).get("component"),
+            (event.get("source") or {}).get("component") or event.get("reportingComponent"),
             event.get("message"),
         ]
         for event in sorted(items, key=_last_time)
@@ -196,13 +203,20 @@ def events(items: Iterable[Object], now: datetime) -> str:
 
 
 def _last_time(event: Object) -> str:
-    """Return when an Event occurred last, RFC 3339; empty where it has no time."""
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
+    """Return when an Event occurred last, RFC 3339; empty where it has no time.
+
+    Events of events.k8s.io have `eventTime`, and their repeats in `series`.
+    """
+    last_time = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp")
+    return str(last_time or _first_time(event))
+
+
+def _first_time(event: Object) -> str:
+    return str(event.get("eventTime") or event.get("firstTimestamp") or "")
 
 
 def _when(event: Object, now: datetime) -> str:
     """Return the age of an Event, `5s`, or of a repeated one `5s (x3 over 2m)`."""
-    last, count = ages.since(_last_time(event), now), int(event.get("count") or 1)
-    if count < 2:
-        return last
-    return f"{last} (x{count} over {ages.since(event.get('firstTimestamp'), now)})"
+    last = ages.since(_last_time(event), now)
+    count = int((event.get("series") or {}).get("count") or event.get("count") or 1)
+    return last if count < 2 else f"{last} (x{count} over {ages.since(_first_time(event), now)})"

@@ -68,6 +68,7 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
     version = await view.print_list()
     while True:
         try:
+            version = version or await view.print_list()
             async for event in kube.watch(
                 kind, namespace, version, labels=labels, fields=fields, accept=view.accept
             ):
@@ -77,7 +78,7 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
                 elif event.type != "BOOKMARK":
                     view.print_object(event.object)
         except errors.Gone:  # changes are lost: the present objects show their result
-            version = await view.print_list()
+            version = ""  # list again in the `try`: the API may be unavailable then
         except errors.Unavailable:
             await asyncio.sleep(RETRY_SECONDS)
 

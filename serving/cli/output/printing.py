@@ -13,6 +13,7 @@ from serving.cli.output.formats import Output
 from serving.cli.target import full_name
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.formats import manifest_yaml
 from serving.resources.kinds import Kind
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _document(objects: list[Any], output: Output, *, single: bool) -> str:
         item["metadata"].pop("managedFields", None)
     if output.name == "json":
         return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
-    text: str = yaml.safe_dump(document, sort_keys=False)
+    text: str = yaml.dump(document, Dumper=manifest_yaml.Dumper, sort_keys=False)
     return text
 
 

@@ -22,6 +22,8 @@ _LEAST_WITH_EXPONENT = 1e21
 """Go prints floats of at least this size with an exponent."""
 _LEAST_PLAIN_POWER = -4
 """Go prints floats of a size below 10 to this power with an exponent."""
+_LEAST_PLAIN_POWER_IN_JSON = -6
+"""The same bound for floats in JSON."""
 
 
 class Column(NamedTuple):
@@ -75,19 +77,19 @@ def _in_template(value: Any) -> str:
 
 def _json(value: Any) -> str:
     """Return a value as Go's `json.Marshal` writes it."""
-    document = orjson.dumps(_with_whole_numbers(value), option=orjson.OPT_SORT_KEYS).decode()
+    document = orjson.dumps(_with_numbers_of_go(value), option=orjson.OPT_SORT_KEYS).decode()
     return "".join(_IN_HTML.get(character, character) for character in document)
 
 
-def _with_whole_numbers(value: Any) -> Any:
-    """Return the value with floats like 90.0 as 90."""
+def _with_numbers_of_go(value: Any) -> Any:
+    """Return the value with its floats as the JSON that Go writes: 90.0 is 90, and 1e-07 is 1e-7."""
     match value:
         case dict():
-            return {key: _with_whole_numbers(item) for key, item in value.items()}
+            return {key: _with_numbers_of_go(item) for key, item in value.items()}
         case list():
-            return [_with_whole_numbers(item) for item in value]
-        case float() if value.is_integer():
-            return int(value)
+            return [_with_numbers_of_go(item) for item in value]
+        case float():
+            return orjson.Fragment(_float(value, _LEAST_PLAIN_POWER_IN_JSON).replace("e-0", "e-"))
         case _:
             return value
 
@@ -100,7 +102,7 @@ def _printed(value: Any) -> str:
         case bool():
             return str(value).lower()
         case float():
-            return _float(value)
+            return _float(value, _LEAST_PLAIN_POWER)
         case dict():
             return f"map[{' '.join(f'{key}:{_printed(value[key])}' for key in sorted(value))}]"
         case list():
@@ -109,8 +111,9 @@ def _printed(value: Any) -> str:
             return str(value)
 
 
-def _float(value: float) -> str:
+def _float(value: float, least_plain_power: int) -> str:
+    """Return a float, with an exponent if its size is below 10 to `least_plain_power`."""
     exact = Decimal(repr(value))
-    if abs(value) >= _LEAST_WITH_EXPONENT or exact.adjusted() < _LEAST_PLAIN_POWER:
+    if abs(value) >= _LEAST_WITH_EXPONENT or exact.adjusted() < least_plain_power:
         return re.sub(r"\.0(?=e|$)", "", f"{value!r}")
     return f"{exact:f}".removesuffix(".0")

@@ -20,6 +20,7 @@ from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.engine import Engine
+from serving.resources.formats import manifest_yaml
 from tuner.specs import rendering
 from tuner.specs.rendering import TunedTarget
 
@@ -109,7 +110,7 @@ async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: M
     version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
     tuned = rendering.tuned(tuned_target, tuning.settings)
     manifest = change.manifest(version["spec"]["modelName"], namespace, tuned_target, tuned)
-    print(yaml.safe_dump(manifest, sort_keys=False), end="")
+    print(yaml.dump(manifest, Dumper=manifest_yaml.Dumper, sort_keys=False), end="")
     print(change.describe_savings(tuning, tuned_target, version), file=sys.stderr)
 
 

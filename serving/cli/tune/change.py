@@ -95,7 +95,7 @@ def check(
     if trial is None:
         raise _stale(f"trial {trial_name}, which measured the spec, was deleted: nothing to compare with")
     predictor = tuned_target.predictor.name
-    measured, current = trial["spec"].get("modelVersion"), version["metadata"]["name"]
+    measured, current = trial["spec"].get("modelVersion"), tuned_target.predictor.model_version
     if measured != current:
         raise _stale(f"predictor {predictor} serves {current} now, and {measured} was measured")
     template = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).template

@@ -122,15 +122,16 @@ def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
     current = [trial for trial in trials if not is_over(trial)]
     if not current or has_ended(experiment):
         return ""
-    settings = current[0]["spec"].get("settings") or []
+    ordered = sorted(current, key=number)
+    names = setting_names(ordered)
     rows = []
-    for trial in sorted(current, key=number):
+    for trial in ordered:
         windows = (trial.get("status") or {}).get("windows") or []
         last = windows[-1] if windows else {}
         rows.append(
             [
                 trial["metadata"]["name"],
-                *values(trial, [s["name"] for s in settings]),
+                *values(trial, names),
                 stage(trial),
                 ages.since(_start_time(trial), now),
                 f"{last['level']:g}" if last else None,
@@ -138,13 +139,13 @@ def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
                 tail(last),
             ]
         )
-    return tables.text(["Now", *(s["name"] for s in settings), "Stage", "For", "Load", "Req/s", "P99"], rows)
+    return tables.text(["Now", *names, "Stage", "For", "Load", "Req/s", "P99"], rows)
 
 
 def trials_table(trials: Iterable[Object]) -> str:
     """Return a table of all trials: the highest load within the constraints, and the outcome."""
     ordered = sorted(trials, key=number)
-    names = list(dict.fromkeys(s["name"] for t in ordered for s in t["spec"].get("settings") or []))
+    names = setting_names(ordered)
     rows = []
     for trial in ordered:
         status = trial.get("status") or {}
@@ -259,6 +260,11 @@ def stage(trial: Object) -> str:
 
 def number(trial: Object) -> int:
     return int(trial["spec"]["number"])
+
+
+def setting_names(trials: Iterable[Object]) -> list[str]:
+    """Return the names of the settings that the trials have, each once."""
+    return list(dict.fromkeys(s["name"] for trial in trials for s in trial["spec"].get("settings") or []))
 
 
 def values(trial: Object, names: Iterable[str]) -> list[object]:

@@ -5,7 +5,7 @@ from serving.controllers.models.training_jobs import JobKey, TrainingJobs
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object, is_deleting
 from serving.planning.models import handoff as planner
-from serving.planning.models.job_kind import TrainingJob
+from serving.planning.models.job_kind import TrainingJob, of_reference
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -13,6 +13,10 @@ _VERSION = "version"
 """Index of the jobs by the `NAMESPACE/NAME` of their ModelVersions, which need not exist yet."""
 _OWNER = "owner"
 """Index of the jobs by the uid of the object that controls them."""
+_OWNER_KIND = "owner-kind"
+"""Index of the jobs by the `KIND.GROUP` of the object that controls them."""
+_SOURCE = "source"
+"""Index of the ModelVersions by the uid of the job that made them."""
 _TERMINATING = "NamespaceTerminating"
 """Cause of a refusal to create an object in a namespace that is being deleted."""
 
@@ -30,7 +34,10 @@ class HandoffController:
         self._loop = Reconciler("hand-off", self.reconcile, settings)
         jobs.index(_VERSION, _version_of)
         jobs.index(_OWNER, _owner_of)
+        jobs.index(_OWNER_KIND, _owner_kind_of)
+        versions.index(_SOURCE, _source_of)
         jobs.on_change(self._job_changed)
+        jobs.on_availability(self._availability_changed)
         versions.on_change(self._version_changed)
 
     async def run(self) -> None:
@@ -45,7 +52,9 @@ class HandoffController:
         job = training_job.object
         versions = (self._versions.get(key.namespace, name) for name in planner.version_names(job))
         version = next(filter(None, versions), None)
-        is_part = planner.is_part_of_another(job, self._jobs.owner)
+        is_part = planner.is_part_of_another(job, self._jobs.owner, self._is_part_of_source)
+        if is_part is None:
+            return None  # the answer of the API about the owner's kind queues the job again
         match planner.next_step(training_job, version, is_part=is_part):
             case planner.HoldJob():
                 finalizers = job["metadata"].get("finalizers") or []
@@ -61,6 +70,10 @@ class HandoffController:
             case None:
                 pass
         return None
+
+    def _is_part_of_source(self, job: Object) -> bool:
+        """Whether the object that controls a job is the source of a ModelVersion."""
+        return any(self._versions.count(_SOURCE, uid) for uid in _owner_of(job))
 
     async def _write(self, key: JobKey, job: Object, metadata: Object) -> None:
         """Patch metadata of the job if the job is unchanged: other writers may have changed the finalizers.
@@ -86,24 +99,29 @@ class HandoffController:
     async def _create(self, key: JobKey, job: Object, version: Object) -> None:
         """Create the ModelVersion.
 
-        If the version is invalid, the job keeps the finalizer, unless the job is being deleted: an edit of
-        the job's annotations may still correct the version. Other refusals are raised and tried again, unless
-        the namespace is being deleted.
+        If the API refuses the version, the job keeps the finalizer, unless the job is being deleted: an edit
+        of the job's annotations may still correct the version.
+
+        Raises:
+            errors.Temporary: a quota, a webhook or a missing right refuses it; the job keeps the finalizer.
         """
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)
         except errors.AlreadyExists:
             return  # by an earlier attempt whose response was lost; the watch brings it
-        except errors.Forbidden as error:
-            if all(cause.reason != _TERMINATING for cause in error.causes):
-                raise
-            await self._release(key, job)  # the deletion of the namespace waits for the job
-            return
         except errors.Invalid as error:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             if is_deleting(job):
                 await self._release(key, job)
             return
+        except errors.ApiError as error:
+            if error.code not in (400, 403):  # 400: of a webhook that denies without a code
+                raise
+            if any(cause.reason == _TERMINATING for cause in error.causes):
+                await self._release(key, job)  # the deletion of the namespace waits for the job
+                return
+            await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
+            raise errors.Temporary("HandOffRefused", str(error)) from error
         await self._recorder.emit(job, "HandedOff", f"created ModelVersion {version['metadata']['name']}")
 
     def _job_changed(self, key: JobKey, before: Object | None, after: Object | None) -> None:
@@ -123,6 +141,14 @@ class HandoffController:
             jobs = map(self._jobs.find, parts)
             owners = [part.object for part in jobs if isinstance(part, TrainingJob)]
 
+    def _availability_changed(self, group: str, kind: str) -> None:
+        """Reconcile the jobs below those of a kind that is listed, or known to be out of reach, now."""
+        for key in self._jobs.by_index(_OWNER_KIND, f"{kind}.{group}"):
+            self._loop.add(key)
+            job = self._jobs.find(key)
+            if isinstance(job, TrainingJob):
+                self._wake_parts(job.object)
+
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for key in self._jobs.by_index(_VERSION, str(Key.of(after or before or {}))):
             self._loop.add(key)
@@ -138,3 +164,15 @@ def _owner_of(job: Object) -> list[str]:
     """Return the uid of the object that controls a job, at most one."""
     owners = job["metadata"].get("ownerReferences") or []
     return [owner["uid"] for owner in owners if owner.get("controller")]
+
+
+def _owner_kind_of(job: Object) -> list[str]:
+    """Return the `KIND.GROUP` of the object that controls a job, at most one."""
+    owners = job["metadata"].get("ownerReferences") or []
+    parts = (of_reference(owner) for owner in owners if owner.get("controller"))
+    return [f"{kind}.{group}" for group, kind in parts]
+
+
+def _source_of(version: Object) -> list[str]:
+    uid = (version["spec"]["source"].get("job") or {}).get("uid")
+    return [uid] if uid else []

@@ -282,17 +282,24 @@ class ImageBuilder:
     def _build_from(
         self, source: _Source, version: Object, job: TrainingJob | None, model_spec: ModelSpec
     ) -> Built:
-        return build_image(
-            source.path,
-            self.store,
-            repository=planner.repository(version),
-            lineage=planner.lineage(version, job and job.object),
-            framework=version["spec"].get("framework", ""),
-            within=source.within,
-            reader=source.reader,
-            apart=source.apart,
-            compression=model_spec.compression,
-        )
+        try:
+            return build_image(
+                source.path,
+                self.store,
+                repository=planner.repository(version),
+                lineage=planner.lineage(version, job and job.object),
+                framework=version["spec"].get("framework", ""),
+                within=source.within,
+                reader=source.reader,
+                apart=source.apart,
+                compression=model_spec.compression,
+            )
+        except PermissionError as error:  # only root reads everything
+            raise errors.Temporary(
+                "OutputNotReadable",
+                f"{source.path}: must be readable for user {os.geteuid()} of the controllers, got "
+                f"{error.filename}: {error.strerror}",
+            ) from error
 
     async def _import(
         self,

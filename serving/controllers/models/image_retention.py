@@ -122,14 +122,11 @@ class ImageRetention:
     async def discard_attempts(self, version: Object) -> None:
         """Discard the version's downloads, and images of its builds other than the image in its status."""
         await asyncio.to_thread(self._builder.forget, version)
-        for digest in await asyncio.to_thread(self._pinned, pin_owner(version)):
+        for digest in await asyncio.to_thread(self._store.pinned, pin_owner(version)):
             if digest != _digest(version):
                 await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
                 if not self._sharing(version, digest):
                     await asyncio.to_thread(self._store.remove, digest)
-
-    def _pinned(self, owner: str) -> list[str]:
-        return [digest for digest in self._store.images() if owner in self._store.pins(digest)]
 
     async def evict(self) -> list[str]:
         """Evict images that can be fetched again and have no pin, until the store is below its limit.

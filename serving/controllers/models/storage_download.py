@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ _TOKENS = "fetched.json"
 """File with the token of each file of the latest listing, by path."""
 _FILES = "files"
 """Directory of the downloaded files."""
+_NOT_OF_THE_FILE = frozenset({"time", "accessTime", "last_accessed_on", "url"})
+"""Fields of fsspec's information that may change while a file does not: the times of access of SFTP, SMB,
+HDFS and Azure, which a download moves, and the address of a redirect, which may be signed anew each time."""
 
 Listing = Mapping[str, Mapping[str, Any]]
 """fsspec's information about each file (`name`, `size`, ...), by path below the source."""
@@ -118,29 +121,42 @@ def _list(system: Any, uri: str, root: str) -> Listing:
     if len(listing) > MAX_FILES:
         raise errors.Permanent("TooManyFiles", f"{uri}: has {len(listing)} files, more than {MAX_FILES}")
     layers.check_paths(sorted(listing))
-    return listing
+    # A listing of HTTP has names alone, from the links of a page.
+    unknown = [name for name, info in listing.items() if info.get("size") is None]
+    return {**listing, **{name: _info(system, listing[name]["name"]) for name in unknown}}
+
+
+def _info(system: Any, path: str) -> Mapping[str, Any]:
+    """Return the information about one listed file."""
+    try:
+        return {**system.info(path), "name": path}
+    except FileNotFoundError as error:  # of HTTP: any error
+        raise errors.Temporary("SourceUnavailable", f"{path}: {error.__cause__ or error}") from error
 
 
 def _tokens(listing: Listing) -> dict[str, str]:
     """Return a token of each file, which changes with the file's entry in the listing.
 
-    A token is a hash of the whole entry, with size, time, version or checksum. The tokens of a storage that
-    lists none of these, as https, never change.
+    A token is a hash of all that the storage reports of the file, such as size, time, version and checksum.
     """
-    return {
-        name: hashlib.sha256(repr(sorted(map(str, info.items()))).encode()).hexdigest()
-        for name, info in listing.items()
-    }
+    tokens = {}
+    for name, info in listing.items():
+        items = sorted(str(item) for item in info.items() if item[0] not in _NOT_OF_THE_FILE)
+        tokens[name] = hashlib.sha256(repr(items).encode()).hexdigest()
+    return tokens
 
 
 def _fetch_all(system: Any, listing: Listing, into: Path, report: Callable[[str], None]) -> None:
     """Make the directory `files` of `into` have exactly the listed files; download those that it lacks."""
     target, tokens = into / _FILES, _tokens(listing)
-    target.mkdir(parents=True, exist_ok=True)
     earlier = _earlier_tokens(into / _TOKENS)
     unchanged = {name for name, token in tokens.items() if earlier.get(name) == token}
     for name in set(_present(target)) - unchanged:
         (target / name).unlink()
+    for directory, _, _ in os.walk(target, topdown=False):  # a listed file may have a directory's name now
+        with suppress(OSError):  # it has files
+            Path(directory).rmdir()
+    target.mkdir(parents=True, exist_ok=True)
     kept = set(_present(target))
     # The tokens can precede the downloads: a file in the directory is complete, and fits its token.
     (into / _TOKENS).write_text(json.dumps(tokens))

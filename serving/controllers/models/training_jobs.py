@@ -90,14 +90,21 @@ class TrainingJobs:
         job = informer.get(key.namespace, key.name)
         return None if job is None else TrainingJob(row, job)
 
-    def owner(self, job: Object) -> Object | None:
-        """Return the job of a known kind that controls this one; None if none is known."""
+    def owner(self, job: Object) -> Object | UnknownJob | None:
+        """Return the job that controls this one; None if no job of a known kind does.
+
+        Returns:
+            an `UnknownJob` if jobs of the owner's kind cannot be read: with the reason `NOT_LISTED` if the
+            API's next answer decides whether they can be, with another reason if they cannot be for now.
+        """
         for reference in job["metadata"].get("ownerReferences") or []:
             if reference.get("controller"):
                 key = JobKey(
                     *job_kind.of_reference(reference), job["metadata"]["namespace"], reference["name"]
                 )
-                owner = self.find(key)
+                owner, informer = self.find(key), self._informers.get((key.group, key.kind))
+                if isinstance(owner, UnknownJob) and isinstance(informer, OptionalInformer):
+                    return owner._replace(reason=job_kind.NOT_LISTED) if informer.is_in_doubt else owner
                 if isinstance(owner, TrainingJob) and owner.object["metadata"]["uid"] == reference["uid"]:
                     return owner.object
         return None

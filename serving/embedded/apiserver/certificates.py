@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from serving.settings import ApiSettings
 from serving.system import atomic_file
 
-CA_DAYS = 3650
+LEAST_CA_DAYS = 3650
 """The CA outlives many server certificates; clients trust it through the kubeconfig."""
 _BACKDATE = dt.timedelta(days=1)
 """Tolerance for clients whose clocks are behind, and for this machine's own clock, if it is set back: a day
@@ -68,7 +68,8 @@ def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) 
         return False
     contents: dict[Path, bytes] = {}
     if ca is None:
-        ca = _make_ca(now)
+        # Longer than a certificate of any lifetime: else it would be due for replacement at once.
+        ca = _make_ca(now, max(LEAST_CA_DAYS, 2 * settings.certificate_days))
         contents[paths.ca_key] = _key_pem(ca.key)
         contents[paths.ca] = ca.certificate.public_bytes(serialization.Encoding.PEM)
     server = _make_server(ca, _names(host), now, settings.certificate_days)
@@ -205,13 +206,13 @@ def _builder(
     )
 
 
-def _make_ca(now: dt.datetime) -> _Issued:
+def _make_ca(now: dt.datetime, days: int) -> _Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     # A new name for each key, so that clients do not confuse this CA with an older one.
     serial = x509.random_serial_number() % 10**8
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"slipway-ca-{serial}")])
     certificate = (
-        _builder(subject, key.public_key(), now, CA_DAYS)
+        _builder(subject, key.public_key(), now, days)
         .issuer_name(subject)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(ca=True), critical=True)

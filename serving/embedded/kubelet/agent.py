@@ -46,14 +46,22 @@ class Agent:
             if uid in self._runners:
                 self._runners[uid].changed(None)
         own_name = self._node.settings.name  # the default: a runner binds a Pod without a node to this one
-        if after is None or after["spec"].get("nodeName", own_name) != own_name:
+        if after is None or (after["spec"].get("nodeName") or own_name) != own_name:
             return
         uid = after["metadata"]["uid"]
         if uid in self._runners:
             self._runners[uid].changed(after)
-        elif uid not in self._finished:
+        elif uid not in self._finished and not self._has_ended(after):
             self._runners[uid] = PodRunner(self._node, after)
             self._spawn(uid)
+
+    def _has_ended(self, pod: Object) -> bool:
+        """Whether an earlier agent has ended a Pod that finalizers keep: deleted, and without records."""
+        meta = pod["metadata"]
+        return (
+            meta.get("deletionGracePeriodSeconds") == 0
+            and not (self._node.data_dir.pods / meta["uid"]).exists()
+        )
 
     def _spawn(self, uid: str) -> None:
         task = asyncio.get_running_loop().create_task(self._supervise(uid))

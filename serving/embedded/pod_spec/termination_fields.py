@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from posixpath import normpath
 from typing import Any
 
-from serving.embedded.pod_spec.volume_mounts import within
+from serving.embedded.pod_spec.volume_mounts import normal_path, within
 from serving.errors import Cause
 
 PATH, POLICY = "terminationMessagePath", "terminationMessagePolicy"
@@ -55,5 +55,5 @@ def refusals(path: str, container: Mapping[str, Any], *, mounts: bool) -> Iterat
     elif not mounts:
         yield Cause(f"{path}.{PATH}", f"{file!r} needs a node that runs as root: else /tmp is the machine's")
     for index, mount in enumerate(container.get("volumeMounts") or []):
-        if within(file, normpath(mount["mountPath"])):
+        if within(file, normal_path(mount["mountPath"])):
             yield Cause(f"{path}.{PATH}", f"volumeMounts[{index}] must not cover {file!r}")

@@ -52,6 +52,8 @@ class Mount:
     """Whether `source` was checked to have no symbolic links. A link that replaced a part of it since then is
     refused.
     """
+    is_own: bool = False
+    """Whether `source` belongs to the Pod alone, so that the mount points of inner mounts are made in it."""
 
 
 def digest_of(reference: str) -> str | None:
@@ -63,6 +65,14 @@ def digest_of(reference: str) -> str | None:
 def kind_of(volume: Mapping[str, Any]) -> str | None:
     """Return the volume's type; None where it is not supported."""
     return next((kind for kind in _KNOWN if kind in volume), None)
+
+
+def normal_path(path: str) -> str:
+    """Return a path without `.`, `..` and repeated slashes, as the kernel reads it.
+
+    Unlike `normpath`, which keeps two leading slashes: POSIX lets a system give them another meaning.
+    """
+    return re.sub("^//", "/", normpath(path))
 
 
 def within(path: str, directory: str) -> bool:
@@ -93,7 +103,7 @@ def volume_refusals(
                 if body.get(field):
                     yield Cause(f"{path}.emptyDir.{field}", "not supported on one machine")
         elif kind == "hostPath":
-            host_path = re.sub("^//", "/", normpath(body.get("path", "")))  # `normpath` keeps two slashes
+            host_path = normal_path(body.get("path", ""))
             inside = data is not None and (within(host_path, data) or within(data, host_path))
             if not host_path.startswith("/") or inside:
                 yield Cause(
@@ -158,7 +168,7 @@ def mount_refusals(
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or []}
     for index, mount in enumerate(container.get("volumeMounts") or []):
         at = f"{path}.volumeMounts[{index}]"
-        target = normpath(mount.get("mountPath", ""))
+        target = normal_path(mount.get("mountPath", ""))
         for field in ("subPath", "subPathExpr", "recursiveReadOnly", "mountPropagation", "bindMountOptions"):
             if mount.get(field) not in (None, "", "Disabled", "None"):
                 yield Cause(f"{at}.{field}", "not supported on one machine")
@@ -180,7 +190,7 @@ def mount_refusals(
 def _can_rewrite(container: Mapping[str, Any], volume: Mapping[str, Any], target: str) -> bool:
     """Whether `rewrite` changes a variable of the container, so that its program reaches the volume."""
     return kind_of(volume) in _DIRECTORIES and any(
-        within(normpath(str(entry.get("value", ""))), target) for entry in container.get("env") or []
+        within(normal_path(str(entry.get("value", ""))), target) for entry in container.get("env") or []
     )
 
 
@@ -196,14 +206,14 @@ def rewrite(
     """
     # In reverse order a mountPath comes before its parents: the deepest one that matches wins.
     targets = sorted(
-        ((normpath(m["mountPath"]), places[m["name"]]) for m in container.get("volumeMounts") or []),
+        ((normal_path(m["mountPath"]), places[m["name"]]) for m in container.get("volumeMounts") or []),
         reverse=True,
     )
     result = dict(env)
     for name, value in env.items():
         for target, place in targets:
-            if value.startswith("/") and within(normpath(value), target):
-                result[name] = place + normpath(value)[len(target) :]
+            if value.startswith("/") and within(normal_path(value), target):
+                result[name] = place + normal_path(value)[len(target) :]
                 break
     return result
 
@@ -211,10 +221,19 @@ def rewrite(
 def keyed_files(data: Mapping[str, bytes], source: Mapping[str, Any], *, mode: int) -> tuple[KeyedFile, ...]:
     """Return the files of a configMap or secret volume: all keys, or `items` under their paths.
 
+    `mode` is that of the files whose item has none.
+
     Raises:
         KeyError: `items` names a key that does not exist.
     """
     items = source.get("items")
     if items is None:
         return tuple(KeyedFile(key, data[key], mode) for key in sorted(data))
-    return tuple(KeyedFile(item["path"].lstrip("/"), data[item["key"]], mode) for item in items)
+    return tuple(
+        KeyedFile(
+            item["path"].lstrip("/"),
+            data[item["key"]],
+            mode if item.get("mode") is None else int(item["mode"]),
+        )
+        for item in items
+    )

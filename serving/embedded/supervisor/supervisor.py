@@ -265,24 +265,27 @@ class Supervisor:
 
     def _open_log(self, name: str) -> BinaryIO:
         """Open a component's log for appending; where that fails, as on a full disk, /dev/null."""
+        path = self._log_file(name)
         try:
-            return self._log_file(name).open("ab")
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > self._settings.log_bytes:
+                    path.replace(path.with_suffix(".log.1"))
+            return path.open("ab")
         except OSError as error:
             log.warning("the log of %s cannot be opened: %s", name, error.strerror)
             return Path(os.devnull).open("ab")
 
     def _log_file(self, name: str) -> Path:
-        """Return the path of a component's log; a log above `log_bytes` is first renamed to `.log.1`."""
-        path = self._data_dir.logs / f"{name}.log"
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_size > self._settings.log_bytes:
-                path.replace(path.with_suffix(".log.1"))
-        return path
+        return self._data_dir.logs / f"{name}.log"
 
     def _last_words(self, name: str) -> str:
-        lines = self._log_file(name).read_text(errors="replace").splitlines()
+        path = self._log_file(name)
+        try:
+            lines = path.read_text(errors="replace").splitlines()
+        except OSError:  # the log could not be opened either
+            lines = []
         error = next((line for line in reversed(lines) if line.startswith("error: ")), "")
-        return error.removeprefix("error: ") or f"{name} does not start; see {self._log_file(name)}"
+        return error.removeprefix("error: ") or f"{name} does not start; see {path}"
 
     async def stop(self, *names: str) -> None:
         """Stop these components by SIGTERM, and by SIGKILL after `stop_seconds`."""

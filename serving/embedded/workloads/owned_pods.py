@@ -24,14 +24,14 @@ for all Pods is met once (k8s.io/kubernetes/pkg/controller/replicaset: slow star
 
 
 class OwnedPods:
-    """Reads, creates and deletes the Pods of Deployments and Jobs; one per agent."""
+    """Reads, creates, patches and deletes the Pods of Deployments and Jobs; one per agent."""
 
     def __init__(self, kube: Kube, informer: Informer, events: EventQueue) -> None:
         self._kube = kube
         self._events = events
         self._cache = Cache(informer)
         self._unconfirmed: dict[str, set[Key]] = {}
-        """Pods whose create or delete got no response, by the uid of their owner."""
+        """Pods whose create, patch or delete got no response, by the uid of their owner."""
         self._taken: dict[str, set[str]] = {}
         """Names at which a create met a Pod of another owner, by the uid of the owner that tried."""
 
@@ -90,6 +90,23 @@ class OwnedPods:
             await _in_rounds(lambda pod: self._delete(owner, pod), surplus)
             text = f"Deleted pod: {', '.join(pod.name for pod in surplus)}"
             self._events.add(_with_type(kind, owner), EventToEmit("SuccessfulDelete", text))
+
+    async def patch(self, owner: Object, pod: pods.PodFacts, metadata: Object) -> None:
+        """Merge `metadata` into that of the Pod, unless the Pod is gone.
+
+        Raises:
+            errors.ApiError, errors.Unavailable: the patch failed.
+        """
+        key = Key(owner["metadata"]["namespace"], pod.name)
+        patch = {"metadata": {**metadata, "uid": pod.uid}}
+        try:
+            patched = await self._kube.patch(kinds.POD, *key, patch)
+        except (errors.NotFound, errors.Conflict):  # the Pod is gone, or another one has its name
+            return
+        except errors.Unavailable:
+            self._unconfirmed.setdefault(owner["metadata"]["uid"], set()).add(key)
+            raise
+        self._cache.remember_write(kinds.POD, patched)
 
     async def _create(self, owner: Object, body: Object) -> None:
         meta = owner["metadata"]

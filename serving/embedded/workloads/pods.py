@@ -2,7 +2,7 @@
 
 import copy
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,25 @@ def _finished_at(containers: list[Object], created: dt.datetime) -> dt.datetime:
 def parse_time(text: str | None) -> dt.datetime | None:
     """Parse a stored time; None for None or an empty text."""
     return dt.datetime.fromisoformat(text) if text else None
+
+
+def deletion_order(pods: Iterable[PodFacts], available: Container[str] = ()) -> list[PodFacts]:
+    """Sort by the cost of a deletion, least first, as ActivePods of k8s.io/kubernetes/pkg/controller.
+
+    Unavailable, not ready, pending, lately ready, often restarted and new Pods come first, in this order;
+    `available` has the uids of available Pods.
+    """
+    newest_first = sorted(pods, key=lambda p: (p.created, p.name), reverse=True)
+    return sorted(
+        newest_first,
+        key=lambda p: (
+            p.uid in available,
+            p.ready,
+            p.phase == "Running",
+            -(p.ready_since.timestamp() if p.ready_since else 0),
+            -p.restarts,
+        ),
+    )
 
 
 def build(

@@ -32,11 +32,12 @@ def main(environment: Mapping[str, str]) -> int:
     container_process.configure_logging()
     os.umask(_READABLE)
     try:
-        return asyncio.run(_until_terminated(environment))
+        asyncio.run(_until_terminated(environment))
     except (errors.Permanent, errors.Temporary) as error:
         return _failed(error.reason, error)
     except OSError as error:
         return _failed("VolumeFailed", error)
+    return 0
 
 
 def _failed(reason: str, error: Exception) -> int:
@@ -44,15 +45,15 @@ def _failed(reason: str, error: Exception) -> int:
     return 1
 
 
-async def _until_terminated(environment: Mapping[str, str]) -> int:
+async def _until_terminated(environment: Mapping[str, str]) -> None:
     """Copy until SIGTERM, which the first process of a container ignores without a handler."""
     copying = asyncio.create_task(_copy(environment))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, copying.cancel)
     try:
         await copying
     except asyncio.CancelledError:
-        return container_process.TERMINATED
-    return 0
+        # Threads that hash the files cannot be cancelled, and the end of the event loop waits for them.
+        os._exit(container_process.TERMINATED)
 
 
 async def _copy(environment: Mapping[str, str]) -> None:

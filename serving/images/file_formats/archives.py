@@ -3,6 +3,7 @@
 Only the beginning of a member is unpacked, as a small archive may unpack to any size.
 """
 
+import contextlib
 import io
 import lzma
 import struct
@@ -20,7 +21,7 @@ NESTED = 16 * 1024 * 1024
 ALL_NESTED = 1024 * 1024 * 1024
 """Most bytes of all archives in one archive: a few kilobytes may unpack to `NESTED` bytes for each member."""
 _MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
-_UNREADABLE = (
+_UNREADABLE: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
     NotImplementedError,
@@ -35,6 +36,10 @@ _UNREADABLE = (
     lzma.LZMAError,
 )
 """The exceptions of zipfile for damaged, encrypted and made-up archives."""
+with contextlib.suppress(ImportError):  # before Python 3.14, whose zipfile reads Zstandard
+    from compression.zstd import ZstdError
+
+    _UNREADABLE += (ZstdError,)
 _END_SIGNATURE = b"PK\x05\x06"
 _END = struct.Struct("<4s4H2IH")
 """The end record (APPNOTE.TXT 4.3.16): signature, two numbers of disks, two of entries, size and offset of

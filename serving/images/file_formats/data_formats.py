@@ -34,7 +34,7 @@ _UCS4 = 4
 """Bytes of a character in an array of texts (kind `U`)."""
 _TEXT_CHUNK = 1024 * 1024
 """Bytes of a text that are read at a time."""
-_PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG ")
+_PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG[ \t]")
 """Tags of YAML that make a parser create a Python object: named in full, with escapes (`%`), or by a handle
 that `%TAG` defines."""
 _TAG_OVERLAP = 1024

@@ -228,6 +228,8 @@ def _reading(read: Callable[[], _T]) -> _T:
         raise invalid("the layer cannot be read: it ends within a member") from error
     except (ValueError, OverflowError, IndexError) as error:  # of tarfile, for some malformed headers
         raise invalid("the layer cannot be read: a header of a member is malformed") from error
+    except RecursionError as error:  # of tarfile, which calls itself for each extended header
+        raise invalid("the layer cannot be read: a member has too many extended headers") from error
 
 
 def _checked(info: tarfile.TarInfo) -> TarMember | None:

@@ -125,7 +125,8 @@ class Registry:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect_seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            headers={"User-Agent": "slipway"},
+            # aiohttp accepts compressed responses by default, but bodies are read as they arrive.
+            headers={"User-Agent": "slipway", "Accept-Encoding": "identity"},
             read_bufsize=self.settings.piece_bytes,
         )
         self._tokens = Tokens(self._session, self._credentials, self.settings)

@@ -198,6 +198,10 @@ class ModelStore:
         """Return the owners that pin the image."""
         return self._records.pins(digest)
 
+    def pinned(self, owner: str) -> list[str]:
+        """Return the digests of the images that the owner pins, of missing ones too (see `repair`)."""
+        return self._records.pinned(owner)
+
     def owners(self) -> set[str]:
         """Return the owners that pin any image."""
         return self._records.owners()

@@ -51,6 +51,13 @@ class ImageRecords:
         """Return the owners of the image's pins."""
         return {unquote(name) for name in _names(self.of(digest) / "pins")}
 
+    def pinned(self, owner: str) -> list[str]:
+        """Return the digests of the images that the owner pins."""
+        name = _encoded(owner)
+        return [
+            f"sha256:{image}" for image in _names(self.root) if (self.root / image / "pins" / name).exists()
+        ]
+
     def owners(self) -> set[str]:
         """Return the owners of the pins of all images."""
         return {unquote(name) for image in _names(self.root) for name in _names(self.root / image / "pins")}

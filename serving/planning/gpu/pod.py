@@ -102,13 +102,18 @@ def refuse_override(share: RenderedShare, container: Object, path: str) -> None:
             value = entry.get("value", "a reference")
             raise _override_error(f"{path}.env[name={name!r}]", share.env[name], value)
     resources = container.get("resources") or {}
+    claims = [{"name": CLAIM}]
+    if share.claim is not None and resources.get("claims", claims) != claims:
+        raise _override_error(f"{path}.resources.claims", claims, resources["claims"])
     for field in ("requests", "limits"):
+        if share.limits and field in resources and resources[field] is None:
+            raise _override_error(f"{path}.resources.{field}", dict(share.limits), None)
         for name, amount in (resources.get(field) or {}).items():
             if name in share.limits and str(amount) != share.limits[name]:
                 raise _override_error(f"{path}.resources.{field}[{name!r}]", share.limits[name], amount)
 
 
-def _override_error(field: str, granted: str, value: object) -> errors.Permanent:
+def _override_error(field: str, granted: object, value: object) -> errors.Permanent:
     return errors.Permanent(
         "TemplateInvalid", f"{field}: must be {granted!r}, as resources.gpu sets it, got {value!r}"
     )

@@ -50,7 +50,12 @@ def describe_rounding(requested: GpuShare, granted: GpuShare) -> str:
     changes = []
     if requested.memory is not None and granted.memory != requested.memory:
         assert granted.memory is not None  # every mechanism grants a limit where one is requested
-        changes.append(f"memory {requested.memory / MIB:g}Mi became {granted.memory / MIB:g}Mi")
+        changes.append(f"memory {_quantity(requested.memory)} became {_quantity(granted.memory)}")
     if requested.cores is not None and granted.cores != requested.cores:
         changes.append(f"cores {requested.cores}% became {granted.cores}%")
     return "; ".join(changes)
+
+
+def _quantity(memory: int) -> str:
+    """Return an exact quantity of memory: in MiB if it is a whole number of them, else in bytes."""
+    return str(memory) if memory % MIB else f"{memory // MIB}Mi"

@@ -43,7 +43,9 @@ def plan(observed: ObservedObjects, now: str) -> InferencePlan:
 
 
 def _refuse(observed: ObservedObjects, reason: StatusReason, now: str) -> InferencePlan:
-    return InferencePlan(status=status.refused(observed.inference, reason, now))
+    stored = observed.inference.get("status") or {}
+    new = status.refused(observed.inference, reason, now)
+    return InferencePlan(status=new if new != stored else None, events=status.events(stored, new))
 
 
 def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> InferencePlan:

@@ -18,6 +18,8 @@ RESTRICTED: Mapping[str, Any] = {
 """What the Pod Security profile `restricted` requires of a container. Slipway's images have a user other than
 root, by number. https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
 _ROOT = 0
+_ADMIN = "CAP_SYS_ADMIN"
+"""The capability, in this spelling alone, that an API server refuses where privileges cannot be gained."""
 
 
 def security_context(defaults: Mapping[str, Any], pod: Mapping[str, Any], own: Mapping[str, Any]) -> Object:
@@ -32,6 +34,7 @@ def security_context(defaults: Mapping[str, Any], pod: Mapping[str, Any], own: M
     excluded = {*pod}
     if own.get("runAsUser", pod.get("runAsUser")) == _ROOT:
         excluded.add("runAsNonRoot")  # no container starts with both
-    if own.get("privileged"):
+    added = (own.get("capabilities") or {}).get("add") or ()
+    if own.get("privileged") or _ADMIN in added:
         excluded.add("allowPrivilegeEscalation")  # no API server accepts both
     return {field: value for field, value in defaults.items() if field not in excluded}

@@ -23,6 +23,8 @@ _CRASHED = ("Completed", "Error")
 """Generic reasons of a terminated container; a server must not exit at all."""
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
 """Reasons without a fault of the container: the machine restarted unobserved, or the node was shut down."""
+_FINISHED = ("Failed", "Succeeded")
+"""Final phases of a Pod."""
 _OWN_REASON = re.compile(r"(?P<reason>[A-Z][A-Za-z]{1,63}): ")
 """Start of the last line of a runtime that cannot serve: `REASON: message`."""
 _POD_SECURITY = "violates PodSecurity"
@@ -106,8 +108,12 @@ def at_zero(name: str, state: RevisionReplicas | None) -> StatusReason | None:
 
 
 def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeImageSettings) -> StatusReason:
-    """Return the first problem of a Pod, else that a Pod copies the model, else the Deployment's problem."""
-    by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    """Return the first problem of a Pod, else that a Pod copies the model, else the Deployment's problem.
+
+    Finished Pods do not count: each was replaced, and a cluster keeps evicted ones for weeks.
+    """
+    unfinished = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _FINISHED]
+    by_name = sorted(unfinished, key=lambda pod: str(pod["metadata"]["name"]))
     problems = filter(None, (pod_problem(pod, images) for pod in by_name))
     copies = filter(None, map(copying, by_name))
     pod_reason = next(problems, None) or next(copies, None)

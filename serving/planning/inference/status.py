@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from serving.objects import Object
-from serving.planning.inference import prefetch, replicas
+from serving.planning.inference import children, prefetch, replicas
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, autoscaler_name
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition, StatusReason
 from serving.resources.events import EventToEmit
 
@@ -125,10 +125,12 @@ def _has_new_split(old: Sequence[Object] | None, new: Sequence[Object]) -> bool:
 def refused(inference: Object, reason: StatusReason, now: str) -> Object:
     """Return the status of an Inference that cannot be planned; the rest of its status is kept."""
     old = inference.get("status") or {}
+    stored = old.get("conditions") or []
     generation = inference["metadata"].get("generation", 1)
     ready = [Condition("Ready", "False", reason.reason, reason.message)]
-    merged = conditions.merge(old.get("conditions"), ready, generation=generation, now=now)
-    return {**old, "observedGeneration": generation, "conditions": merged}
+    merged = conditions.merge(stored, ready, generation=generation, now=now)
+    others = [condition for condition in stored if condition["type"] != "Ready"]
+    return {**old, "observedGeneration": generation, "conditions": [*merged, *others]}
 
 
 def events(old: Object, new: Object) -> tuple[EventToEmit, ...]:
@@ -217,6 +219,13 @@ def _problem(state: InferenceState, arm: Arm) -> StatusReason | None:
     return replicas.problem(arm.serving, state.replicas.get(arm.serving), all_ready=False)
 
 
+def _while_serving(arm: Arm, problem: StatusReason) -> StatusReason:
+    """Return a problem of the newest spec with the revision that serves meanwhile, if there is one."""
+    if not arm.serving:
+        return problem
+    return StatusReason(problem.reason, f"{problem.message}; revision {arm.serving} serves")
+
+
 def _at_zero(state: InferenceState, arm: Arm) -> StatusReason | None:
     """Return the state of an arm that has no ready replica and needs none; None for every other arm."""
     if not arm.serving or not state.is_on_demand(arm.serving, arm.predictor.auto_scale):
@@ -225,7 +234,11 @@ def _at_zero(state: InferenceState, arm: Arm) -> StatusReason | None:
 
 
 def _model_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:
-    problems = {arm.predictor.name: arm.model_problem for arm in arms if arm.model_problem is not None}
+    problems = {
+        arm.predictor.name: _while_serving(arm, arm.model_problem)
+        for arm in arms
+        if arm.model_problem is not None
+    }
     if problems:
         return _condition("ModelReady", problems, "ModelVersionsReady")
     volumes = {arm.predictor.name: _volume(state, arm.desired) for arm in arms if arm.desired is not None}
@@ -251,9 +264,8 @@ def _predictors_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:
         problem = _problem(state, arm)
         if problem is None:
             continue
-        if arm.serving and arm.model_problem is None and arm.rollout_problem is not None:
-            problem = StatusReason(problem.reason, f"{problem.message}; revision {arm.serving} serves")
-        problems[arm.predictor.name] = problem
+        is_of_spec = arm.model_problem is not None or arm.rollout_problem is not None
+        problems[arm.predictor.name] = _while_serving(arm, problem) if is_of_spec else problem
     return _condition("PredictorsReady", problems, "AllProven")
 
 
@@ -321,14 +333,16 @@ def _prefetched(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
 
 
 def _disruptions_limited(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
-    """Return that an arm lacks its PodDisruptionBudget; empty where none does."""
-    refused = {  # a budget has the name of the arm's Autoscaler
-        arm.predictor.name: state.observed.children_refused.get(
-            (kinds.POD_DISRUPTION_BUDGET, autoscaler_name(state.name, arm.predictor.name))
-        )
-        for arm in arms
-    }
-    problems = {name: problem for name, problem in refused.items() if problem is not None}
+    """Return that an arm lacks its PodDisruptionBudget; empty where none does.
+
+    A budget that no arm needs may be refused too: its deletion, of which there is an Event.
+    """
+    problems: dict[str, StatusReason] = {}
+    for budget in children.disruption_budgets(state, arms):
+        meta = budget.object["metadata"]
+        problem = state.observed.children_refused.get((kinds.POD_DISRUPTION_BUDGET, meta["name"]))
+        if problem is not None:
+            problems[meta["labels"][names.PREDICTOR_LABEL]] = problem
     return [_condition(_BUDGETED, problems, "")] if problems else []
 
 

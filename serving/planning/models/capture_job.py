@@ -138,7 +138,7 @@ def _pod(capture: Capture, images: RuntimeImageSettings) -> Object:
         "volumes": volumes,
     }
     shared = training_pod.get("securityContext") or {}
-    if context := {field: shared[field] for field in _SHARED_SECURITY if shared.get(field)}:
+    if context := {field: shared[field] for field in _SHARED_SECURITY if shared.get(field) is not None}:
         if "fsGroup" in context:
             context["fsGroupChangePolicy"] = "OnRootMismatch"
         spec["securityContext"] = context

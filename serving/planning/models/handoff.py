@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
-from serving.planning.models.job_kind import TrainingJob, of_reference
+from serving.planning.models.job_kind import NOT_LISTED, TrainingJob, UnknownJob, of_reference
 from serving.planning.models.version import is_finished
 from serving.resources import kinds, names
 
@@ -88,20 +88,31 @@ def problem(job: Mapping[str, Any]) -> str:
     return ""
 
 
-def is_part_of_another(job: Object, owner_of: Callable[[Object], Object | None]) -> bool:
-    """Whether a job above this one makes a version, as the JobSet of a Job may: this job then makes none.
+def is_part_of_another(
+    job: Object,
+    owner_of: Callable[[Object], Object | UnknownJob | None],
+    is_part_of_source: Callable[[Object], bool],
+) -> bool | None:
+    """Whether the job belongs to another one that makes a version, as a Job of a JobSet may: that one does.
 
     Args:
         job: any job.
         owner_of: returns the job that controls another one, or None.
+        is_part_of_source: whether the job that controls another one has made a version. It decides where the
+            owner cannot be read, whose annotations may have the model.
+
+    Returns:
+        None if it is not known yet, as the API has not listed the owner's kind.
     """
-    owner = owner_of(job)
     for _ in range(MOST_OWNERS):
+        owner = owner_of(job)
         if owner is None:
             return False
+        if isinstance(owner, UnknownJob):
+            return None if owner.reason == NOT_LISTED else is_part_of_source(job)
         if model_of(owner):
             return True
-        owner = owner_of(owner)
+        job = owner
     return False
 
 

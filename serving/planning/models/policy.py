@@ -86,7 +86,9 @@ def violation(
     violations = [reason for policy in policies for reason in _violations(policy, status, problem)]
     if not violations:
         return None
-    return StatusReason(violations[0].reason, "; ".join(reason.message for reason in violations))
+    # An invalid policy keeps what serves, which must not extend to a version that violates a valid one.
+    first = next((each for each in violations if each.reason != POLICY_INVALID), violations[0])
+    return StatusReason(first.reason, "; ".join(each.message for each in violations))
 
 
 def _violations(policy: ModelPolicy, status: Mapping[str, Any], problem: str) -> Sequence[StatusReason]:
@@ -95,13 +97,16 @@ def _violations(policy: ModelPolicy, status: Mapping[str, Any], problem: str) ->
             f"{policy.place}: unknown rule {', '.join(map(repr, unknown))}; the rules are noCode and signed"
         )
         return [StatusReason(POLICY_INVALID, message)]
-    if policy.problem and SIGNED in policy.rules:
-        return [StatusReason(POLICY_INVALID, f"{policy.place}: {policy.problem}")]
     violations = []
+    keys_are_unreadable = SIGNED in policy.rules and bool(policy.problem)
+    if keys_are_unreadable:
+        violations.append(StatusReason(POLICY_INVALID, f"{policy.place}: {policy.problem}"))
     if NO_CODE in policy.rules and (message := _code_violation(status.get("contents"), problem)):
         violations.append(StatusReason("ContainsCode", f"{message} (rule noCode of {policy.place})"))
-    if SIGNED in policy.rules and (
-        message := _signature_violation(policy, status.get("signedBy") or [], problem)
+    if (
+        SIGNED in policy.rules
+        and not keys_are_unreadable
+        and (message := _signature_violation(policy, status.get("signedBy") or [], problem))
     ):
         violations.append(StatusReason("NotSigned", f"{message} (rule signed of {policy.place})"))
     return violations

@@ -50,7 +50,7 @@ _FORMS = (
 
 def human(seconds: float) -> str:
     """Return a duration with two or three significant digits: `90s`, `5m30s`, `3d4h`, `2y31d`."""
-    if seconds <= -1:
+    if seconds <= -2:
         return "<invalid>"
     rounded = max(int(seconds), 0)
     for form in _FORMS:

@@ -348,7 +348,10 @@ class ProfilingExperimentSpec(Base):
     ] = 20
     max_duration: Annotated[
         Duration | None,
-        Field(description="Time after which no trial is started; time while suspended does not count."),
+        Field(
+            description="Time after which no trial is started; time in which the experiment is suspended or over"
+            " does not count."
+        ),
     ] = None
     max_cost: Annotated[Amount | None, Field(description="Maximum cost of the trials, by the prices.")] = None
     parallelism: Annotated[int, Field(ge=1, le=64)] = 1

@@ -95,9 +95,9 @@ class ProfilingExperimentStatus(Base):
         float,
         Field(
             description="Expected shortfall of the best spec against the best unmeasured one, as a share from"
-            " 0 to 1."
+            " 0 to 1; 1 while it is unknown."
         ),
-    ] = 0
+    ] = 1
     repeatability: Annotated[
         float,
         Field(
@@ -122,7 +122,11 @@ class ProfilingExperimentStatus(Base):
         ),
     ] = ""
     suspended_seconds: Annotated[
-        float, Field(description="Time of earlier suspensions, which maxDuration does not count.")
+        float,
+        Field(
+            description="Earlier time in which the experiment was suspended or over, which maxDuration does not"
+            " count."
+        ),
     ] = 0
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     observed_generation: int = 0

@@ -4,6 +4,7 @@ Request bodies are held in memory, responses are streamed. Envoy's bridge sends 
 too.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,27 @@ _BODY_HEADERS = frozenset({"content-length", "expect"})
 """Dropped from requests, whose body is sent as a whole; Envoy has answered `Expect`."""
 _NO_DEFAULTS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """Headers that aiohttp would otherwise add to requests without them."""
+_HEADER_BYTES = 64 * 1024
+"""Above Envoy's limit of 60 KiB for the headers of a request and of an answer; aiohttp's own is 8 KiB."""
 
 
 class _HttpRequest:
     """A request from Envoy, with its body once it is read."""
 
-    def __init__(self, request: web.BaseRequest, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        session: aiohttp.ClientSession,
+        unfinished_reads: set[asyncio.Future[None]],
+    ) -> None:
+        """Args:
+        request: as the server has it.
+        session: of connections to replicas.
+        unfinished_reads: has a future of this request while its body is being read.
+        """
         self._request = request
         self._session = session
+        self._unfinished_reads = unfinished_reads
         self._body = b""
 
     @property
@@ -62,9 +76,15 @@ class _HttpRequest:
     async def read(self, add_bytes: Callable[[int], None]) -> None:
         """Read the body to its end."""
         chunks = []
-        while chunk := await self._request.content.readany():
-            add_bytes(len(chunk))
-            chunks.append(chunk)
+        finished = asyncio.get_running_loop().create_future()
+        self._unfinished_reads.add(finished)
+        try:
+            while chunk := await self._request.content.readany():
+                add_bytes(len(chunk))
+                chunks.append(chunk)
+        finally:
+            self._unfinished_reads.discard(finished)
+            finished.set_result(None)
         self._body = b"".join(chunks)
 
     async def send(self, replica: Endpoint) -> aiohttp.ClientResponse:
@@ -78,11 +98,31 @@ class _HttpRequest:
                 data=self._body or None,
                 allow_redirects=False,
                 skip_auto_headers=_NO_DEFAULTS,
+                max_line_size=_HEADER_BYTES,
+                max_field_size=_HEADER_BYTES,
+                middlewares=(_send_once,),
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotConnected(str(error)) from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise NotAnswered(repr(error)) from error
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request to a replica; aiohttp repeats idempotent ones after these errors, even if their
+    Route forbids it.
+
+    Raises:
+        NotAnswered: the connection ended before the answer began.
+    """
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise NotAnswered(repr(error)) from error
 
 
 class Listener:
@@ -97,15 +137,15 @@ class Listener:
             handler_cancellation=True,  # a held request does no I/O by which it would notice a hang-up
             auto_decompress=False,
             access_log=None,
-            # Envoy has limits of its own; these must not be lower.
-            max_line_size=65_536,
-            max_field_size=65_536,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
         )
         self.backend = backend
         self._session = session
         self._settings = settings
         self._runner = web.ServerRunner(server, shutdown_timeout=DRAIN_SECONDS)
         self._path = path
+        self._unfinished_reads: set[asyncio.Future[None]] = set()
 
     async def open(self) -> None:
         """Listen."""
@@ -113,13 +153,15 @@ class Listener:
         await web.UnixSite(self._runner, self._path, backlog=self._settings.backlog).start()
 
     async def close(self) -> None:
-        """Stop listening, and wait for the answers in flight."""
+        """Stop listening, and wait for the bodies and the answers in flight."""
         self._path.unlink(missing_ok=True)
+        if self._unfinished_reads:  # `cleanup` drops all bytes that arrive after its start
+            await asyncio.wait(set(self._unfinished_reads), timeout=DRAIN_SECONDS)
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            answer = await self.backend.hold(_HttpRequest(request, self._session))
+            answer = await self.backend.hold(_HttpRequest(request, self._session, self._unfinished_reads))
         except Refused as refused:
             return self._refusal(request, refused)
         async with answer:

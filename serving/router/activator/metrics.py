@@ -65,10 +65,13 @@ class ActivatorMetrics:
 
     def page(self) -> str:
         """Return the page, in Prometheus's text format."""
+        counts: dict[Labels, int] = {}  # a removed backend, and one that replaced it, have the same labels
+        for labels, count in self._waiting():
+            counts[labels] = counts.get(labels, 0) + count
         # As text, as prometheus_client refuses a gauge with the name of the counter without `_total`.
         held = [
             f"{HELD}{{{labels.text}}} {count}\n"
-            for labels, count in self._waiting()
+            for labels, count in counts.items()
             if count or labels in self._ever_held
         ]
         return "".join(

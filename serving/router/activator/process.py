@@ -192,6 +192,8 @@ class Activator:
         self._last_wakes: dict[Key, dict[str, Any]] = {}
         """By Autoscaler, as `wake.report` returns them."""
         self._tasks = asyncio.TaskGroup()
+        self._is_stopping = False
+        """Requests in flight are finished, but `_tasks` takes no more tasks."""
 
     async def page(self) -> str:
         """Return the page of metrics."""
@@ -212,7 +214,10 @@ class Activator:
                     group.create_task(work.run())
                 # The report of a first request must not wait for a new connection to the API.
                 group.create_task(self._kube.stay_connected(lambda: bool(self._of_route)))
-                await self._updates.run(self._routes, self._slices)
+                try:
+                    await self._updates.run(self._routes, self._slices)
+                finally:
+                    self._is_stopping = True
         finally:
             for backend in self._entries:
                 backend.end(None, STOPPING)
@@ -316,6 +321,8 @@ class Activator:
         )
 
     def _woken(self, backend: HeldBackend, replica: Endpoint, accepted: float) -> None:
+        if self._is_stopping:
+            return  # the reports, which have the last wakes, are removed
         released = clock.now().timestamp()
         self._tasks.create_task(self._record_wake(self._entries[backend], replica, accepted, released))
 

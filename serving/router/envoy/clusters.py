@@ -84,7 +84,8 @@ def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> env
     """Eject by consecutive failures alone: success rates of few requests are chance.
 
     A failure without an answer is the replica's; an answer of 500 may be the model's opinion of its input, so
-    it counts only if the Route says so.
+    it counts only if the Route says so. Then both kinds share its threshold: Envoy counts an answer of 502,
+    503 or 504 as a gateway failure too, and a failure without an answer as a server error.
     """
     failures = _or_default(policy.consecutive_failures, settings.eject_consecutive_failures)
     errors = policy.consecutive_server_errors or 0
@@ -100,7 +101,7 @@ def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> env
         enforcing_consecutive_5xx=UInt32Value(value=100 if errors else 0),
         enforcing_success_rate=UInt32Value(value=0),
         consecutive_gateway_failure=UInt32Value(value=failures or 1),
-        enforcing_consecutive_gateway_failure=UInt32Value(value=100 if failures else 0),
+        enforcing_consecutive_gateway_failure=UInt32Value(value=0 if errors else 100),
     )
 
 

@@ -219,8 +219,9 @@ class _ProbePart(NamedTuple):
     cluster: str
 
 
-def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes] | None:
-    return None if parts is None else (parts.host, parts.path)
+def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes, tuple[str, str] | None] | None:
+    """Return what the public routes have of a service; with an empty ring the first two are of any kind."""
+    return None if parts is None else (parts.host, parts.path, parts.language_model)
 
 
 def _changed_weights(

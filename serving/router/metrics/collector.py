@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from serving import clock, errors
 from serving.kube import Key
@@ -15,7 +16,7 @@ from serving.router.envoy.counts import statistics
 from serving.router.envoy.counts.count_table import Answers, CountTable
 from serving.router.envoy.counts.token_counts import TokenCounts
 from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
-from serving.router.metrics import token_page
+from serving.router.metrics import earlier_answers, token_page
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
 from serving.system import processes
@@ -37,10 +38,14 @@ LONGEST_PAUSE_SECONDS = 1.0
 class StatisticsCollector:
     """The metrics page of one gateway, over the runs of Envoy."""
 
-    def __init__(self, gateway: str, admin: Admin, process: EnvoyProcess) -> None:
+    def __init__(self, gateway: str, admin: Admin, process: EnvoyProcess, record: Path) -> None:
+        """Read nothing yet; `record` is the file of `earlier_answers`."""
         self._gateway = gateway
         self._admin = admin
         self._process = process
+        self._record = record
+        self._recorded: dict[str, Answers] = {}
+        """The answers in the record of this Envoy."""
         self._labels: dict[Key, dict[str, Labels]] = {}
         """By Route, and then by cluster."""
         self._by_cluster: dict[str, Labels] | None = None
@@ -149,9 +154,13 @@ class StatisticsCollector:
             return str(error)
         if is_new:
             self._envoy, self._table = envoy, table
-            self._counts = EnvoyCounts(envoy.process.started_at())
+            self._recorded = earlier_answers.read(self._record, envoy.process)
+            self._counts = EnvoyCounts(envoy.process.started_at(), dict(self._recorded))
         if has_changed:
             self._counts.update(clusters, answers, now)
+            if (unreadable := self._counts.unreadable_answers) != self._recorded:
+                earlier_answers.write(self._record, envoy.process, unreadable)
+                self._recorded = unreadable
         self._counts.read_at = now
         self._text, self._answers, self._tokens = text, answers, tokens
         self._fresh_until = clock.monotonic() + max(FRESH_SECONDS, pause)

@@ -66,6 +66,9 @@ class EnvoyCounts:
 
     started: float
     """Start of this Envoy, in Unix seconds."""
+    earlier_answers: dict[str, Answers] = field(default_factory=dict)
+    """The answers of a cluster before it was removed, by cluster. The page subtracts them from those of a
+    cluster that is added again, as Envoy's own counts begin at zero then."""
     read_at: float = 0.0
     """Last reading, in Unix seconds."""
     _clusters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -74,9 +77,6 @@ class EnvoyCounts:
     """The counts on the page, by cluster."""
     _answers: Mapping[str, Answers] = field(default_factory=dict)
     """The module's counts of answers by cluster, since Envoy's start."""
-    _earlier_answers: dict[str, Answers] = field(default_factory=dict)
-    """The answers of a cluster before it was removed, by cluster. The page subtracts them from those of a
-    cluster that is added again, as Envoy's own counts begin at zero then."""
     _samples: dict[str, _Samples] = field(default_factory=dict)
     _families: dict[bool, str] = field(default_factory=dict)
     """Text of the clusters' families, with buckets (True) and without (False); empty after a change."""
@@ -95,9 +95,9 @@ class EnvoyCounts:
         """
         for name, answer in answers.items():
             if name not in clusters:  # removed: Envoy does this after its last request, so `answer` is final
-                self._earlier_answers[name] = answer
+                self.earlier_answers[name] = answer
             elif self._was_added_again(name, clusters[name]):
-                self._earlier_answers[name] = self._answers.get(name, _NO_ANSWERS)
+                self.earlier_answers[name] = self._answers.get(name, _NO_ANSWERS)
         self._counts = {name: self._count(name, counts) for name, counts in clusters.items()}
         self._clusters = clusters
         self._answers = answers
@@ -108,6 +108,11 @@ class EnvoyCounts:
     def counts(self) -> Mapping[str, RequestCounts]:
         """The counts on the page, by cluster."""
         return self._counts
+
+    @property
+    def unreadable_answers(self) -> dict[str, Answers]:
+        """The earlier answers of clusters that are back, which no other gateway can read from Envoy."""
+        return {name: self.earlier_answers[name] for name in self._clusters if name in self.earlier_answers}
 
     def _count(self, name: str, counts: Mapping[str, int]) -> RequestCounts:
         """Return the counts of a cluster on the page.
@@ -195,8 +200,8 @@ class EnvoyCounts:
         """Return the samples of a cluster; those that have not changed are taken from the last ones."""
         counts, last = self._counts[name], self._samples.get(name)
         answers = self._answers.get(name, _NO_ANSWERS)
-        if name in self._earlier_answers:
-            answers = answers.since(self._earlier_answers[name])
+        if name in self.earlier_answers:
+            answers = answers.since(self.earlier_answers[name])
         if last is not None and last.templates.labels != labels:
             last = None  # none of them can be used again
         if last is not None and (last.counts, last.answers) == (counts, answers):

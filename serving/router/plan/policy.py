@@ -37,9 +37,11 @@ class EjectionPolicy:
     """When a replica that fails gets no requests for a while; None is the gateway's setting."""
 
     consecutive_failures: int | None = None
-    """Consecutive tries without an answer after which a replica is ejected; 0 is never."""
+    """Consecutive tries without an answer after which a replica is ejected; 0 is never. Without effect where
+    server errors are counted."""
     consecutive_server_errors: int | None = None
-    """Consecutive answers of 500 to 599 after which a replica is ejected; 0 is never, and so is None."""
+    """Consecutive answers of 500 to 599 or tries without an answer, counted together, after which a replica
+    is ejected; 0 is never, and so is None."""
     seconds: float | None = None
     """Time of the first ejection."""
     max_percent: int | None = None

@@ -163,6 +163,7 @@ class DeltaXdsServer:
         for state in self._states.values():
             state.reset({})
         self._session = XdsSession(send)
+        self._sent_version = dict(self._acknowledged_version)
         self._routes_paused_until = 0.0
         return self._session
 
@@ -233,9 +234,11 @@ class DeltaXdsServer:
         if rejection is not None:
             self._rejection = rejection.message or f"Envoy rejected {type_name}"
             self._suspended = True
-        elif type_name in self._acknowledged_version:  # weights or routes
-            version = max(self._acknowledged_version[type_name], self._sent_version[type_name])
-            self._acknowledged_version[type_name] = version
+        if type_name in self._acknowledged_version:  # weights or routes
+            acknowledged, sent = self._acknowledged_version, self._sent_version
+            if rejection is None:
+                acknowledged[type_name] = max(acknowledged[type_name], sent[type_name])
+            sent[type_name] = acknowledged[type_name]
 
     def _send_next(self) -> None:
         """Send all permitted updates; the others wait for Envoy's answers."""
@@ -335,8 +338,10 @@ class DeltaXdsServer:
     def _is_settled(self) -> bool:
         """Whether an Envoy is connected and has acknowledged the whole target."""
         session = self._session
-        return (
-            session is not None
-            and all(subscription.started for subscription in session.subscriptions.values())
-            and self._order.settled
+        if session is None or not self._order.settled:
+            return False
+        # Without a cluster, Envoy subscribes to no endpoints.
+        return all(
+            subscription.started or (type_name == "endpoints" and not self._order.endpoints.target)
+            for type_name, subscription in session.subscriptions.items()
         )

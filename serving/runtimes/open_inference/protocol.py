@@ -179,7 +179,7 @@ def request_inputs(items: object, read_array: ReadArray) -> tuple[Tensor, ...]:
     for i, item in enumerate(_named("inputs", items)):
         field = f"inputs[{i}]"
         datatype = item.get("datatype")
-        if datatype not in tensors.DTYPES:
+        if not isinstance(datatype, str) or datatype not in tensors.DTYPES:
             raise bad_request(f"{field}.datatype", f"must be one of {', '.join(tensors.DTYPES)}", datatype)
         shape = tensors.check_shape(f"{field}.shape", item.get("shape"))
         inputs.append(Tensor(item["name"], datatype, read_array(i, item, datatype, shape)))

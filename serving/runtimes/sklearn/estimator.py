@@ -39,7 +39,10 @@ class Estimator:
         zero: object = b"" if self._input.datatype == "BYTES" else 0
         row = np.full(shape, zero, dtype=tensors.DTYPES[self._input.datatype])
         try:
-            arrays = [(name, self._call(name, row)) for name in names]
+            answers = [(name, self._answer(name, row)) for name in names]
+            arrays = [
+                (name, _array(name, answer)) for name, answer in answers if _has_one_shape(name, answer)
+            ]
             # The first call has costs of its own, so a second one is timed.
             started = clock.monotonic()
             self._call(PREDICT, row)
@@ -79,9 +82,30 @@ class Estimator:
         ]
 
     def _call(self, output: str, rows: Array) -> Array:
+        return _array(output, self._answer(output, rows))
+
+    def _answer(self, output: str, rows: Array) -> Any:
         if rows.dtype == object:
             rows = np.array([item.decode() for item in rows.ravel()], dtype=object).reshape(rows.shape)
-        return np.asarray(getattr(self._model, _METHODS[output])(rows))
+        return getattr(self._model, _METHODS[output])(rows)
+
+
+def _array(output: str, answer: Any) -> Array:
+    """Return the answer of an output's method as an array whose first dimension is the rows.
+
+    `predict_proba` of several targets returns a list of arrays [rows, classes], one for each target.
+    """
+    return np.stack(answer, axis=1) if _is_by_target(output, answer) else np.asarray(answer)
+
+
+def _has_one_shape(output: str, answer: Any) -> bool:
+    """Return whether the answer fits into one array: targets may differ in their numbers of classes."""
+    return not _is_by_target(output, answer) or len({array.shape for array in answer}) == 1
+
+
+def _is_by_target(output: str, answer: Any) -> bool:
+    is_filled_list = output == PROBABILITIES and isinstance(answer, list) and bool(answer)
+    return is_filled_list and all(isinstance(part, np.ndarray) and part.ndim == 2 for part in answer)
 
 
 def _guess_input(model: Any) -> Input:

@@ -60,7 +60,7 @@ def load_folder(folder: str, device: str) -> Checkpoint:
         errors.Permanent: as `load`; Transformers also raises errors of its own.
     """
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    foreign = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_LAYERS
+    foreign = set(getattr(config.get_text_config(), "layer_types", None) or ()) - _ATTENTION_LAYERS
     if foreign:
         rule = f"must be layers of attention, got {', '.join(sorted(foreign))}"
         raise errors.Permanent("InvalidCheckpoint", f"{CONFIG}: layer_types: {rule}")

@@ -24,7 +24,7 @@ class Decoder:
         self._model = model
         self._capacity = capacity
         self._prompt_row = rows
-        self._cache = KvCache(model.config.num_hidden_layers, rows + 1, capacity)
+        self._cache = KvCache(model.config.get_text_config().num_hidden_layers, rows + 1, capacity)
         self._device = model.device
 
     def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:

@@ -9,6 +9,8 @@ CONTROLLERS = ("cpu", "memory", "pids")
 """The controllers that limit Pods."""
 OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.group")
 """Files that some kernels lack; the memory limit itself holds without them."""
+_HIGHEST_CPU_WEIGHT = 10_000
+"""The largest value of cpu.weight."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
         None if "pids" in in_unified else pids,
         in_unified,
     )
+
+
+def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
+    """Return the (file, text) that give a cgroup the CPU weight of so many busy processes.
+
+    The kernel's default is the weight of one process: 100 in v2, 1024 in v1.
+    """
+    if "cpu" in cgroups.unified_controllers:
+        weight = min(100 * processes, _HIGHEST_CPU_WEIGHT)
+        return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
+    return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
 
 
 def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:

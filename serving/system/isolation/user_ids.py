@@ -1,7 +1,8 @@
 """Leases user ids that no account has, so that processes of different owners cannot touch each other.
 
 An id is never leased twice while its range lasts: the file has the end of the ids that may have been leased,
-and every holder of the file takes blocks of ids beyond it.
+and every holder of the file takes blocks of ids beyond it. At the end of the range the ids begin again,
+without those that a process has when their block is taken.
 """
 
 import os
@@ -66,21 +67,29 @@ class UserIds:
         return uid in self._range
 
     def new(self, taken: Iterable[int] = ()) -> int:
-        """Return an id that no process has and that is not in `taken`.
+        """Return an id that is not in `taken`, and that no process had when its block was taken.
+
+        Args:
+            taken: ids of the caller that may have no process at this time, such as that of a Pod between two
+                runs.
 
         Raises:
             errors.Temporary: `NoUserIds`, all ids are taken.
             OSError: the file cannot be written.
         """
         unusable = set(taken)
-        for _ in range(len(self._range) // BLOCK):
+        blocks = len(self._range) // BLOCK
+        while True:
             while self._ids:
                 uid = self._ids.pop()
                 if uid not in unusable:
                     return uid
-            unusable |= in_use()
-            self._ids = self._take_block()
-        raise errors.Temporary("NoUserIds", f"all user ids of {self._range} are taken")
+            if blocks == 0:
+                raise errors.Temporary("NoUserIds", f"all user ids of {self._range} are taken")
+            blocks -= 1
+            block = self._take_block()
+            running = in_use()
+            self._ids = [uid for uid in block if uid not in running]
 
     def _take_block(self) -> list[int]:
         """Record the next block as taken, durably; return its ids, the lowest last."""

@@ -68,6 +68,36 @@ async def test_item_of_a_keyed_list_is_removed_when_its_manager_drops_it(kube: K
     assert [p["name"] for p in applied["spec"]["predictors"]] == ["stable"]
 
 
+async def test_item_of_a_keyed_list_is_removed_as_a_whole_when_another_manager_has_one_of_its_fields(
+    kube: Kube, namespace: str
+) -> None:
+    await kube.apply(kinds.INFERENCE, inference(namespace), manager="alice")
+    weights = [
+        {"name": "stable", "modelVersion": "v1", "trafficWeight": 50},
+        {"name": "canary", "modelVersion": "v2", "trafficWeight": 50},
+    ]
+    patch = {"spec": {"predictors": weights}}
+    await kube.patch(kinds.INFERENCE, namespace, "digits", patch)
+    single = inference(namespace, predictors=[{"name": "stable", "modelVersion": "v1"}])
+    applied = await kube.apply(kinds.INFERENCE, single, manager="alice", force=False)
+    assert [(p["name"], p["trafficWeight"]) for p in applied["spec"]["predictors"]] == [("stable", 50)]
+    assert not [entry for entry in applied["metadata"]["managedFields"] if "canary" in str(entry)]
+
+
+async def test_item_of_a_keyed_list_stays_when_another_manager_applies_it_too(
+    kube: Kube, namespace: str
+) -> None:
+    await kube.apply(kinds.INFERENCE, inference(namespace), manager="alice")
+    canary = {"name": "canary", "modelVersion": "v2"}
+    await kube.apply(kinds.INFERENCE, inference(namespace, predictors=[canary]), manager="bob")
+    single = inference(namespace, predictors=[{"name": "stable", "modelVersion": "v1", "trafficWeight": 90}])
+    applied = await kube.apply(kinds.INFERENCE, single, manager="alice")
+    assert [(p["name"], p.get("modelVersion")) for p in applied["spec"]["predictors"]] == [
+        ("stable", "v1"),
+        ("canary", "v2"),
+    ]
+
+
 async def route_accepted_by_two(kube: Kube, namespace: str) -> dict[str, Any]:
     """Create a Route with status entries of the gateways a and b."""
     route = {"metadata": {"name": "r", "namespace": namespace}, "spec": {"inference": "r"}}

@@ -231,6 +231,27 @@ async def test_ticks_go_on_when_a_query_of_another_autoscaler_is_not_answered(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.parametrize("least", [0, 1])
+async def test_replicas_follow_a_query_at_once_when_there_are_no_requests(
+    least: int, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = 0.0
+
+    async def answer(*_: object) -> float:
+        return jobs
+
+    monkeypatch.setattr("autoscaler.signals.prometheus.query_instant", answer)
+    metric = {"type": "PromQL", "name": "jobs", "query": "jobs", "target": 5, "serverAddress": "http://p"}
+    api, pages = autoscaled_api(least, 20, 1, metrics=[metric]), FakePages("d")
+    async with running(api, pages):
+        reason = "MinReplicas" if least else "KeepAlive"
+        await until(lambda: condition(api, "Ready").get("reason") == reason, "a decision without jobs")
+        await ticks(pages, 2)
+        jobs, began = 50.0, time.passed
+        await until(lambda: replicas(api) == 10, "a replica for five jobs")
+        assert time.passed - began <= 30.0, "readings of the query, and not a minute"
+
+
 @pytest.mark.parametrize("fault", ["gone", "repeats", "nan", "fallen"])
 async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_it(
     fault: str,
@@ -263,11 +284,12 @@ async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_i
 @pytest.mark.parametrize(
     "error",
     [
+        errors.Forbidden(403, "Forbidden", "a quota"),
         errors.Conflict(409, "Conflict", "changed"),
         errors.Unavailable("429 Too Many Requests"),
         errors.ApiError(500, "", "down"),
     ],
-    ids=["409", "429", "500"],
+    ids=["403", "409", "429", "500"],
 )
 async def test_refused_scale_is_reported_and_the_count_applied_later(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -415,6 +437,16 @@ async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> N
         assert replicas(api) == 1
 
 
+async def test_count_is_lowered_to_the_maximum_when_another_writer_raised_it_above() -> None:
+    api, pages = autoscaled_api(2, 5, 2), FakePages("d")
+    async with running(api, pages):
+        await until(lambda: bool(autoscaler_status(api)), "a status")
+        api.change(kinds.DEPLOYMENT, NS, "d", {"metadata": {"managedFields": None}, "spec": {"replicas": 10}})
+        await until(lambda: replicas(api) < 10, "a count within the bounds")
+        assert await counts_during(api, pages, 40) == [5], "a raised count is not lowered further for a while"
+        assert condition(api, "Ready")["reason"] == "RaisedByAnother"
+
+
 async def test_observe_mode_writes_no_count_but_wakes_from_zero() -> None:
     api, pages = autoscaled_api(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
     pages.rates["d"] = 100.0
@@ -459,6 +491,22 @@ async def test_observe_mode_reports_decisions_without_scaling(
         moves = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "WouldScale"]
         assert any(re.match(r"d: 4 to 1\d: ", move) for move in moves), moves
     assert (scaling.attempts, replicas(api)) == (0, 4)
+
+
+async def test_observe_mode_reports_a_decision_again_when_the_count_sufficed_meanwhile() -> None:
+    behavior = {"scaleDown": {"stabilizationSeconds": 0}}
+    api = autoscaled_api(3, 20, 1, prediction={"mode": "Observe"}, behavior=behavior)
+
+    def reports() -> list[tuple[str, int]]:
+        events = [event for event in api.find(kinds.EVENT_V1) if event["reason"] == "WouldScale"]
+        return [(event["message"].split(":")[1].strip(), event["count"]) for event in events]
+
+    async with running(api, FakePages("d")):
+        await until(lambda: reports() == [("1 to 3", 1)], "an Event")
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 1}})
+        await until(lambda: autoscaler_status(api)["desiredReplicas"] == 1, "the count suffices")
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 3}})
+        await until(lambda: reports() == [("1 to 3", 2)], "the Event again")
 
 
 async def test_schedule_applies_at_local_time_on_a_daylight_saving_change(time: Time) -> None:

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -98,12 +98,24 @@ def test_invalid_option_of_logs_is_refused_by_its_name(
     assert refused.json()["details"]["causes"][0]["field"] in query
 
 
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"state": {"terminated": {"exitCode": 0}}},
+        {
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 1, "containerID": "slipway://u/one/0"}},
+        },
+    ],
+    ids=["terminated", "waits"],
+)
 def test_logs_are_followed_across_rotation_until_the_container_ends(
-    client: httpx.Client, pod: StoredPod, log_file: Path
+    client: httpx.Client, pod: StoredPod, log_file: Path, states: dict[str, Any]
 ) -> None:
     ended = {
         "name": "one",
-        "state": {"terminated": {"exitCode": 0}},
+        "containerID": "slipway://u/one/0",
+        **states,
         "ready": False,
         "restartCount": 0,
         "image": "x",

@@ -164,6 +164,17 @@ def test_certificates_are_replaced_when_they_are_not_yet_valid(tmp_path: Path) -
     assert certificates.can_serve(directory, NOW)
 
 
+@pytest.mark.parametrize("days", [3649, 3650, 36500])
+def test_a_ca_outlives_its_certificates_when_they_are_valid_for_years(tmp_path: Path, days: int) -> None:
+    settings, directory = ApiSettings(certificate_days=days, renew_before_days=30), tmp_path / "tls"
+    assert certificates.ensure(directory, "127.0.0.1", settings, NOW)
+    for passed in (dt.timedelta(hours=1), dt.timedelta(days=days - 31)):
+        assert not certificates.ensure(directory, "127.0.0.1", settings, NOW + passed)
+    ca = certificates.files(directory).ca.read_bytes()
+    assert certificates.ensure(directory, "127.0.0.1", settings, NOW + dt.timedelta(days=days - 29))
+    assert certificates.files(directory).ca.read_bytes() == ca
+
+
 def test_a_certificate_that_cannot_be_renewed_stays_with_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

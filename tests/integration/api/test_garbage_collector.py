@@ -41,6 +41,10 @@ class Collection:
             body["metadata"]["ownerReferences"] = [reference]
         return (await self.writer.create(kinds.CONFIG_MAP, namespace, body, OPTIONS)).object
 
+    async def create_namespace(self, name: str) -> None:
+        body: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await self.writer.create(kinds.NAMESPACE, None, body, OPTIONS)
+
     async def delete(self, name: str, policy: str = "Background") -> None:
         key = ObjectKey("default", name)
         await self.writer.delete(kinds.CONFIG_MAP, key, {"propagationPolicy": policy}, OPTIONS)
@@ -133,13 +137,48 @@ async def test_a_deletion_is_finished_when_a_dependent_could_not_be_written(
 async def test_a_namespace_is_deleted_when_its_content_could_not_be_written(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-    await collection.writer.create(kinds.NAMESPACE, None, namespace, OPTIONS)
+    await collection.create_namespace("team")
     await collection.create("content", namespace="team")
     refused = _refuse_first(collection, monkeypatch, "content")
     await collection.writer.delete(kinds.NAMESPACE, ObjectKey("", "team"), {}, OPTIONS)
     await collection.gone(kinds.NAMESPACE, ObjectKey("", "team"))
     assert refused == ["content"]
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
+async def test_a_namespace_and_its_content_are_deleted_when_the_policy_has_a_finalizer(
+    collection: Collection, policy: str
+) -> None:
+    await collection.create_namespace("team")
+    await collection.create("content", namespace="team")
+    options = {"propagationPolicy": policy}
+    await collection.writer.delete(kinds.NAMESPACE, ObjectKey("", "team"), options, OPTIONS)
+    await collection.gone(kinds.NAMESPACE, ObjectKey("", "team"))
+    assert collection.store.get(kinds.CONFIG_MAP, ObjectKey("team", "content")) is None
+
+
+async def test_the_collector_pauses_once_when_the_disk_refuses_several_writes(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await collection.create_namespace("team")
+    for number in range(5):
+        await collection.create(f"content-{number}", namespace="team")
+    refused = _refuse_first(collection, monkeypatch, "content-0")
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(garbage_collector, "_RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    await collection.writer.delete(kinds.NAMESPACE, ObjectKey("", "team"), {}, OPTIONS)
+    await collection.gone(kinds.NAMESPACE, ObjectKey("", "team"))
+    assert refused == ["content-0"]
+    assert pauses == [1.0]
+    assert caplog.text.count("could not be collected") == 1
 
 
 def _refuse_first(collection: Collection, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:

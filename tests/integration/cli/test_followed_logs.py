@@ -16,15 +16,17 @@ PODS = 20
 @pytest.fixture
 async def slipway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Slipway]:
     all_followed = asyncio.Barrier(PODS)
-    owner = {"uid": "d"}
+    labels = {"app": "web"}
 
     async def deployment(_request: web.Request) -> web.Response:
-        return web.json_response({"metadata": {"name": "web", "namespace": "default", **owner}})
+        spec = {"selector": {"matchLabels": labels}}
+        return web.json_response({"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
 
-    async def pods(_request: web.Request) -> web.Response:
+    async def pods(request: web.Request) -> web.Response:
+        assert request.query["labelSelector"] == "app=web"
         items = [
             {
-                "metadata": {"name": f"web-{number}", "namespace": "default", "ownerReferences": [owner]},
+                "metadata": {"name": f"web-{number}", "namespace": "default", "labels": labels},
                 "spec": {"containers": [{"name": "main"}]},
             }
             for number in range(PODS)

@@ -351,6 +351,23 @@ async def test_a_copy_ends_at_sigterm(
     assert not (volume / "models" / BIG).exists()
 
 
+async def test_a_copy_ends_at_sigterm_while_it_reads_the_files_of_an_earlier_one(volume: Path) -> None:
+    endless = volume / "models" / "a"
+    endless.parent.mkdir()
+    os.mkfifo(endless)
+    document = file_list.encode([("a", f"sha256:{'0' * 64}", 1)])
+    (volume / "files.json").write_bytes(document)
+    reference = f"registry.invalid/a@sha256:{'0' * 64}"
+    async with copying(reference, file_list.digest_of(document), volume) as process:
+        writer = await asyncio.wait_for(asyncio.to_thread(os.open, endless, os.O_WRONLY), 20)
+        try:  # the copy has opened the file, and waits for its bytes
+            process.terminate()
+            await asyncio.wait_for(process.wait(), 20)
+        finally:
+            os.close(writer)
+        assert process.returncode == 128 + signal.SIGTERM
+
+
 async def test_a_missing_variable_is_named(volume: Path) -> None:
     ended = await copied("", "sha256:0", volume)
     assert (ended.status, ended.message) == (1, "InvalidEnvironment: SLIPWAY_MODEL_IMAGE: must be set")

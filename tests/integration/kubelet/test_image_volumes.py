@@ -158,6 +158,24 @@ async def test_a_slow_registry_keeps_no_pod_waiting_that_names_the_image_at_anot
     assert pulls == ["slow.example", "quick.example"]
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["deleted", "orphan"])
+async def test_image_is_not_pinned_by_a_deleted_pod_when_it_was_removed_for_a_pull(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    own = ModelStore(tmp_path / "store")
+    digest = built(own, tmp_path / "trained", 8)
+    own.set_origin(digest, f"registry.example/models/m@{digest}")
+    own.pin(digest, "pod/gone")
+    weights = own.tree(digest) / "models" / "weights.bin"
+    weights.parent.chmod(0o755)
+    weights.unlink()
+    assert own.repair(digest) is not None
+    assert not own.has(digest)
+    volumes = ImageVolumes(FakeKube(), own, RegistrySettings())
+    await (volumes.release("gone") if is_known else volumes.release_others(set))
+    assert own.pins(digest) == set()
+
+
 async def test_changed_image_is_not_mounted(
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:

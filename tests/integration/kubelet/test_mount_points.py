@@ -1,6 +1,8 @@
 """Mount points of a container: made as root in volumes whose entries the container's processes choose."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from serving.kube import Kube
 from serving.resources import kinds
 from tests.rig.servers.node_process import (
+    PYTHON,
     NodeProcess,
     log_of,
     main_status,
@@ -22,16 +25,32 @@ NAMESPACE = "default"
 ENDED = ("Succeeded", "Failed")
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
-LINKS = """
+LINK = "import os; os.symlink(os.environ['TARGET'], '/volume/point')"
+REMOUNT = """
 import os, sys
-if os.path.lexists('/volume/point'): print('started again', flush=True)
-else: os.symlink(os.environ['TARGET'], '/volume/point')
-sys.exit(1)
+from serving.embedded.kubelet.container import sandbox
+from serving.system.isolation import namespaces as ns
+source, point = sys.argv[1:]
+ns.unshare(ns.CLONE_NEWNS)
+ns.make_mounts_private()
+ns.mount(source, source, None, ns.MS_BIND)
+ns.mount('none', source, None, ns.MS_BIND | ns.MS_REMOUNT | ns.MS_RDONLY | ns.MS_NOEXEC)
+fds = [os.open(path, os.O_PATH) for path in (source, point)]
+sandbox._bind(*fds, read_only=False)
+flags = os.statvfs(point).f_flag
+print(*(name for name in ('RDONLY', 'NOSUID', 'NODEV', 'NOEXEC') if flags & getattr(ns, 'MS_' + name)))
 """
 NESTED = """
 import os
 print(sorted(os.listdir('/volume')), open('/volume/host').read(), open('/volume/new/secret/key').read(), sep='|')
 open('/volume/mine', 'w').write('x') if os.access('/volume', os.W_OK) else None
+"""
+WRITES = """
+import os, sys
+is_first = not os.path.exists('/outer/own')
+for path in ('/outer/own', '/outer/in/own', '/tmp/own', '/tmp/cache/own'): open(path, 'w').write('x')
+print(sorted(os.listdir('/outer')), open('/outer/config/key').read())
+sys.exit(is_first)
 """
 TERMINALS = """
 import os
@@ -86,11 +105,18 @@ async def test_volume_is_not_mounted_over_a_link_that_the_container_made(
         pod(
             NAMESPACE,
             "links",
-            LINKS,
-            env=[{"name": "TARGET", "value": str(tmp_path / target)}],
+            "print('started', flush=True)",
+            spec_initContainers=[
+                {
+                    "name": "attack",
+                    "image": PYTHON,
+                    "args": ["-c", LINK],
+                    "env": [{"name": "TARGET", "value": str(tmp_path / target)}],
+                    "volumeMounts": [{"name": "work", "mountPath": "/volume"}],
+                }
+            ],
             spec_volumes=[{"name": "work", "emptyDir": {}}, {"name": "inner", **volume}],
             volumeMounts=[
-                {"name": "work", "mountPath": "/volume"},
                 {"name": "work", "mountPath": "/again"},
                 {"name": "inner", "mountPath": "/again/point"},
             ],
@@ -100,7 +126,7 @@ async def test_volume_is_not_mounted_over_a_link_that_the_container_made(
     assert "point is a symbolic link that another user may change" in start_error(stored)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "there"]  # noqa: ASYNC240 fast
     assert list((tmp_path / "there").iterdir()) == []
-    assert not node.data_dir.pod_log(created["metadata"]["uid"], "main", 1).read_text()
+    assert not node.data_dir.pod_log(created["metadata"]["uid"], "main", 0).read_text()
     await remove(kube, "links")
 
 
@@ -136,6 +162,43 @@ async def test_volumes_are_mounted_inside_a_volume_whose_entries_stay_visible(
     assert log_of(node.data_dir, ended) == f"['host', 'link', 'new', 'seen']|{hostname}|value\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "seen"]  # noqa: ASYNC240 fast
     await remove(kube, "nested")
+
+
+async def test_directory_of_the_container_is_writable_when_a_volume_is_mounted_inside(
+    kube: Kube, node: NodeProcess
+) -> None:
+    config = {"metadata": {"name": "mounted", "namespace": NAMESPACE}, "data": {"key": "value"}}
+    await kube.apply(kinds.CONFIG_MAP, {"apiVersion": "v1", "kind": "ConfigMap", **config})
+    inner = {"in": {"emptyDir": {}}, "cache": {"emptyDir": {}}, "config": {"configMap": {"name": "mounted"}}}
+    created = pod(
+        NAMESPACE,
+        "writes",
+        WRITES,
+        spec_restartPolicy="OnFailure",
+        spec_volumes=[{"name": "outer", "emptyDir": {}}, *({"name": name} | inner[name] for name in inner)],
+        volumeMounts=[
+            {"name": "outer", "mountPath": "/outer"},
+            {"name": "in", "mountPath": "/outer/in"},
+            {"name": "config", "mountPath": "/outer/config"},
+            {"name": "cache", "mountPath": "/tmp/cache"},
+        ],
+    )
+    await kube.create(kinds.POD, created)
+    ended = await until(kube, NAMESPACE, "writes", lambda obj: obj["status"].get("phase") in ENDED)
+    for run in (0, 1):
+        log = log_of(node.data_dir, ended, run)
+        assert log == "['config', 'in', 'own'] value\n"
+    await remove(kube, "writes")
+
+
+def test_volume_keeps_the_limits_of_the_mount_when_the_machine_has_it_read_only(tmp_path: Path) -> None:
+    paths = [tmp_path / "source", tmp_path / "point"]
+    for path in paths:
+        path.mkdir()
+    flags = subprocess.run(
+        [sys.executable, "-c", REMOUNT, *map(str, paths)], check=True, capture_output=True, text=True
+    )
+    assert flags.stdout == "RDONLY NOSUID NODEV NOEXEC\n"
 
 
 async def test_container_has_terminals_of_its_own(kube: Kube, node: NodeProcess) -> None:

@@ -1,6 +1,11 @@
-"""Fetching from storages: fsspec's memory storage, and a driver that fails on request."""
+"""Fetching from storages: fsspec's memory storage, a driver that fails on request, and an HTTP server."""
 
+import os
+import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +27,8 @@ class Flaky(MemoryFileSystem):  # type: ignore[misc]
     pseudo_dirs: ClassVar[list[str]] = [""]
     reads: ClassVar[list[str]] = []
     before: Callable[[str], None] = staticmethod(lambda path: None)
+    access_times: ClassVar[bool] = False
+    """Whether listings have the time of access of each file, as those of SFTP do."""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -32,6 +39,13 @@ class Flaky(MemoryFileSystem):  # type: ignore[misc]
         self.reads.append(rpath.removeprefix("/bucket/digits/"))
         super().get_file(rpath, lpath, **options)
 
+    def find(self, path: str, **options: Any) -> Any:
+        listing = super().find(path, **options)
+        accessed = datetime.fromtimestamp(len(self.reads), UTC)
+        return (
+            {n: {**info, "time": accessed} for n, info in listing.items()} if self.access_times else listing
+        )
+
 
 @pytest.fixture(autouse=True)
 def bucket() -> Iterator[Flaky]:
@@ -40,14 +54,58 @@ def bucket() -> Iterator[Flaky]:
     Flaky.store.clear()
     Flaky.reads.clear()
     Flaky.before = staticmethod(lambda path: None)
+    Flaky.access_times = False
     for name, data in FILES.items():
         files.pipe(f"/bucket/digits/{name}", data)
     yield files
     Flaky.store.clear()
 
 
-def fetch(into: Path) -> dict[str, bytes]:
-    target = storage_download.fetch("flaky://bucket/digits", into, lambda words: None)
+class Server(ThreadingHTTPServer):
+    """An HTTP server of the files in a directory, with a page of links."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(Files, directory=str(directory)))
+        self.directory = directory
+        self.before: Callable[[str], None] = lambda path: None
+        self.uri = f"http://127.0.0.1:{self.server_address[1]}"
+        self._written = 0
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file at once; each file has another time, as Last-Modified has whole seconds."""
+        path, new = self.directory / name, self.directory.with_name("new")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(data)
+        self._written += 1
+        os.utime(new, (1e9 + self._written,) * 2)
+        new.replace(path)
+
+
+class Files(SimpleHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.before(self.path)
+        super().do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "web") as server:
+        for name, data in FILES.items():
+            server.write(name, data)
+        thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def fetch(into: Path, uri: str = "flaky://bucket/digits") -> dict[str, bytes]:
+    target = storage_download.fetch(uri, into, lambda words: None)
     return {str(p.relative_to(target)): p.read_bytes() for p in sorted(target.rglob("*")) if p.is_file()}
 
 
@@ -88,6 +146,57 @@ def test_files_that_changed_between_two_attempts_are_fetched_again(tmp_path: Pat
     bucket.rm("/bucket/digits/deep/b.json")
     assert fetch(tmp_path) == {"deep/a.json": b"{}", "model.joblib": b"others!" * 1000}
     assert Flaky.reads.count("deep/a.json") == 1
+
+
+def test_a_file_is_fetched_in_the_place_of_an_earlier_directory(tmp_path: Path, bucket: Flaky) -> None:
+    assert fetch(tmp_path) == FILES
+    bucket.rm("/bucket/digits/deep", recursive=True)
+    bucket.pipe("/bucket/digits/deep", b"flat")
+    assert fetch(tmp_path) == {"deep": b"flat", "model.joblib": FILES["model.joblib"]}
+
+
+def test_access_times_that_the_fetch_moves_are_no_change(tmp_path: Path) -> None:
+    Flaky.access_times = True
+    assert fetch(tmp_path) == FILES
+    assert fetch(tmp_path) == FILES
+    assert len(Flaky.reads) == len(FILES)
+
+
+@pytest.mark.parametrize("path", ["/model.joblib", "/"])
+def test_a_file_of_an_http_server_that_was_replaced_between_two_attempts_is_fetched_again(
+    tmp_path: Path, web: Server, path: str
+) -> None:
+    fetch(tmp_path / "in", web.uri + path)
+    web.write("model.joblib", b"others!" * 1000)
+    assert fetch(tmp_path / "in", web.uri + path)["model.joblib"] == b"others!" * 1000
+
+
+def test_a_file_of_an_http_server_that_is_replaced_during_the_fetch_is_a_temporary_error(
+    tmp_path: Path, web: Server
+) -> None:
+    def replace(path: str) -> None:
+        if path.endswith("a.json"):
+            web.write("model.joblib", b"others!" * 1000)
+
+    web.before = replace
+    with pytest.raises(errors.Temporary) as raised:
+        fetch(tmp_path / "in", f"{web.uri}/")
+    assert raised.value.reason == "OutputStillChanging"
+
+
+def test_progress_has_the_size_that_an_http_server_names(tmp_path: Path, web: Server) -> None:
+    web.write("model.joblib", bytes(2 * 1024**2))
+    progress: list[str] = []
+    storage_download.fetch(f"{web.uri}/", tmp_path / "in", progress.append)
+    assert progress[-1] == "fetched 2.0 MiB of 2.0 MiB"
+
+
+def test_a_link_of_a_page_to_a_file_that_does_not_answer_is_a_temporary_error(
+    tmp_path: Path, web: Server
+) -> None:
+    (web.directory / "broken.json").symlink_to("nothing")
+    with pytest.raises(errors.Temporary, match=r"broken\.json.*404"):
+        fetch(tmp_path / "in", f"{web.uri}/")
 
 
 def test_files_that_change_during_the_fetch_are_a_temporary_error(tmp_path: Path, bucket: Flaky) -> None:

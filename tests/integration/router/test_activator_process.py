@@ -69,12 +69,12 @@ class ActivatorRig:
         entries = (autoscaler.get("status") or {}).get("demand") or [{}]
         return dict(entries[0])
 
-    def ask(self, arm: str = "a") -> asyncio.Task[tuple[int, Any]]:
+    def ask(self, arm: str = "a", body: Any = b"x") -> asyncio.Task[tuple[int, Any]]:
         async def post() -> tuple[int, Any]:
             connector = aiohttp.UnixConnector(str(self.socket(arm)))
             async with (
                 aiohttp.ClientSession(connector=connector) as session,
-                session.post("http://digits/v2/x", data=b"x") as response,
+                session.post("http://digits/v2/x", data=body) as response,
             ):
                 return response.status, await response.json(content_type=None)
 
@@ -208,6 +208,21 @@ async def test_requests_follow_their_arm_to_its_next_revision(tmp_path: Path) ->
         assert (await request)[0] == 200
 
 
+async def test_request_whose_body_is_slow_follows_its_arm_to_its_next_revision(tmp_path: Path) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x"
+        await until(lambda: not rig.socket("a").exists())
+        yield b"x"
+
+    async with activator_rig(tmp_path) as rig, backend(REPLICA, PORT):
+        request = rig.ask(body=body())
+        await until(lambda: rig.demand().get("inFlight") == 1)
+        rig.route("b")
+        await until(rig.socket("b").exists)
+        rig.ready("b")
+        assert (await request)[0] == 200
+
+
 async def test_requests_to_a_deleted_service_are_answered_at_once(tmp_path: Path) -> None:
     async with activator_rig(tmp_path) as rig:
         request = rig.ask()
@@ -248,3 +263,20 @@ async def test_held_requests_are_answered_when_the_activator_stops(tmp_path: Pat
     status, body = await request
     assert (status, body["reason"]) == (503, "ActivatorStopping")
     assert rig.demand() == {}, "its report would hold replicas for ever"
+
+
+async def test_first_request_of_a_wake_is_finished_when_the_activator_stops_before_its_body_ends(
+    tmp_path: Path,
+) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x"
+        await until(lambda: not rig.socket().exists(), "the activator stops")
+        yield b"x"
+
+    async with backend(REPLICA, PORT), activator_rig(tmp_path) as rig:
+        request = rig.ask(body=body())
+        await until(lambda: rig.demand().get("inFlight") == 1)
+        rig.ready()
+        (held_backend,) = rig.activator._entries
+        await until(lambda: held_backend.queue.replicas != ())
+    assert (await request)[0] == 200

@@ -57,13 +57,13 @@ class BackendsRig:
         return asyncio.create_task(self._ask(number, **options))
 
     async def _ask(
-        self, number: int, path: str = "/v2/models/m/infer", **options: Any
+        self, number: int, path: str = "/v2/models/m/infer", method: str = "POST", **options: Any
     ) -> tuple[int, dict[str, str], Any]:
         connector = aiohttp.UnixConnector(str(self.root / str(number)))
         url = f"http://digits{path}"
         async with (
-            aiohttp.ClientSession(connector=connector) as session,
-            session.post(url, **options) as response,
+            aiohttp.ClientSession(connector=connector, max_field_size=65_536) as session,
+            session.request(method, url, **options) as response,
         ):
             return response.status, dict(response.headers), await response.json(content_type=None)
 
@@ -151,6 +151,19 @@ async def test_response_is_streamed_and_frees_its_permit_when_it_begins(tmp_path
             assert [await response.content.read() for response in responses] == [b"last", b"last"]
 
 
+async def test_headers_of_a_response_may_be_as_large_as_envoy_takes(tmp_path: Path) -> None:
+    large = "y" * 50_000
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-a: %s\r\n\r\n{}" % large.encode())
+
+    async with backends_rig(tmp_path) as rig, tcp_server(answer, FIRST.address, PORT):
+        (await rig.backend()).set_replicas([FIRST])
+        status, headers, _ = await rig.ask()
+    assert (status, headers.get("x-a")) == (200, large)
+
+
 async def test_undelivered_request_is_retried_on_another_replica(tmp_path: Path) -> None:
     async with backends_rig(tmp_path, permits=1) as rig:
         backend = await rig.backend()
@@ -164,6 +177,7 @@ async def test_undelivered_request_is_retried_on_another_replica(tmp_path: Path)
             }
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET"])  # aiohttp itself repeats the last two
 @pytest.mark.parametrize(
     ("retries", "tries"),
     [
@@ -175,7 +189,7 @@ async def test_undelivered_request_is_retried_on_another_replica(tmp_path: Path)
     ],
 )
 async def test_request_is_repeated_as_its_route_allows_when_a_replica_accepted_it_and_does_not_answer(
-    tmp_path: Path, retries: RetryPolicy, tries: int
+    tmp_path: Path, retries: RetryPolicy, tries: int, method: str
 ) -> None:
     received = []
 
@@ -189,7 +203,7 @@ async def test_request_is_repeated_as_its_route_allows_when_a_replica_accepted_i
         backend = await rig.backend()
         backend.set_retries(retries)
         backend.set_replicas([FIRST])
-        status, _, body = await rig.ask(data=b"x")
+        status, _, body = await rig.ask(method=method, data=b"x")
     assert (status, body["reason"], len(received)) == (502, "ReplicaFailed", tries)
     assert rig.totals.count == 0
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -23,6 +24,7 @@ from autoscaler.signals.board import Reading
 from autoscaler.signals.pages import Pages
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.supervisor import restart_policy
 from serving.kube import Kube
 from serving.resources import kinds, leases
 from serving.router.envoy.process.envoy_process import EnvoyProcess
@@ -142,6 +144,12 @@ def stored(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "metadata": {key: body["metadata"][key] for key in kept if key in body["metadata"]}}
 
 
+async def delete_routes(kube: Kube) -> None:
+    """Delete the Routes of other tests."""
+    for other in (await kube.list(kinds.ROUTE)).items:
+        await kube.delete(kinds.ROUTE, other["metadata"]["namespace"], other["metadata"]["name"])
+
+
 async def lease_of(kube: Kube, pod: Pod) -> dict[str, Any] | None:
     try:
         return await kube.get(kinds.LEASE, pod.namespace, f"{leases.LEASE_PREFIX}{pod.name}")
@@ -220,14 +228,18 @@ async def test_gateway_is_live_and_ready_and_its_lease_names_its_pages(kube: Kub
 
 
 async def test_gateway_is_ready_when_there_are_no_routes(kube: Kube, pod: Pod) -> None:
-    for left in (await kube.list(kinds.ROUTE)).items:
-        await kube.delete(kinds.ROUTE, left["metadata"]["namespace"], left["metadata"]["name"])
+    await delete_routes(kube)
     pod.start("gateway")
     await pod.until_ready("gateway")
-    async with asyncio.timeout(SECONDS.total):
-        while (status := await status_of(pod, "quick")) == 503:  # until Envoy has its routes: there are none
-            await asyncio.sleep(0.05)
-    assert status == 404
+    assert await status_of(pod, "quick") == 404
+
+
+async def test_gateway_is_ready_when_its_routes_have_no_backends(kube: Kube, pod: Pod) -> None:
+    await delete_routes(kube)
+    await kube.create(kinds.ROUTE, stored(route("starting", [], namespace=pod.namespace)))
+    pod.start("gateway")
+    await pod.until_ready("gateway")
+    assert await status_of(pod, "starting") == 503
 
 
 async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, pod: Pod) -> None:
@@ -342,6 +354,16 @@ def test_first_process_of_a_container_ends_by_sigterm_while_it_reads_its_configu
         (first,) = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
         os.kill(int(first), signal.SIGTERM)
         assert container.wait(10) == 0
+
+
+def test_reason_is_the_last_line_when_the_health_port_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        options = ["--data-dir", str(tmp_path), "--health-port", port]
+        component = [sys.executable, "-m", "serving.app", "component", "controllers", *options]
+        ended = subprocess.run(component, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == restart_policy.GIVES_UP
+    assert ended.stderr.splitlines()[-1].startswith(f"error: --health-port {port} on 127.0.0.1: ")
 
 
 async def test_gateway_ends_when_it_never_reached_the_api(pod: Pod) -> None:

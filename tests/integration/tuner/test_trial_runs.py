@@ -421,6 +421,39 @@ async def test_concurrent_trials_are_bounded_by_cores() -> None:
     assert set(trials.instruments.generators) == {(3,), (2,)}
 
 
+@pytest.mark.parametrize("end", ["measured", "deleted", "blocked"])
+async def test_trial_waits_for_an_older_one_that_needs_more_cores(end: str) -> None:
+    gates = [asyncio.Event() for _ in range(5)]
+    trials = Trials(lambda count: gates[count].wait(), cores=4)
+    trials.api.add(kinds.MODEL_VERSION, ready_version("v1"))
+
+    def is_waiting(name: str) -> bool:
+        return trials.status(name).get("message") == "waits for cores"
+
+    async with trials.controlled() as api:
+        for number in (1, 2):
+            api.add(kinds.TRIAL, trial(f"pe-{number}", number=number))
+        await until(lambda: trials.instruments.windows == 2, "two are measured")
+        api.add(kinds.TRIAL, trial("large", number=3, cpu="3", modelVersion="v1"))
+        await until(lambda: is_waiting("large"), "it needs all cores")
+        gates[1].set()
+        await until(lambda: len(api.find(kinds.DEPLOYMENT)) == 1, "two cores are free")
+        api.add(kinds.TRIAL, trial("young", number=4))
+        await until(lambda: is_waiting("young"), "it waits for the older one")
+        if end == "measured":
+            gates[2].set()
+        elif end == "deleted":
+            api.remove(kinds.TRIAL, NS, "large")
+        else:
+            status = blocked_version("v1")["status"]
+            api.change(kinds.MODEL_VERSION, NS, "v1", {"status": status})
+        await until(lambda: trials.instruments.windows == 3, "the next one is measured")
+        assert is_waiting("young") == (end == "measured")
+        for gate in gates:
+            gate.set()
+        await trials.end_of("young")
+
+
 async def test_other_processes_on_the_replicas_cores_are_noted() -> None:
     trials = Trials(lambda count: asyncio.sleep(0.02))
     trials.instruments.cores_busy = time.monotonic  # all of one core

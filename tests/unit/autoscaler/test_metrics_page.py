@@ -1,5 +1,6 @@
 """The autoscaler's page of metrics: of each Autoscaler the inputs, the forecast, the rule and the count."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -68,6 +69,13 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
     assert "slipway_autoscaler_metric_value" not in page, "an unmeasured metric has no value"
     assert page["slipway_autoscaler_decisions_total"] == [({"reason": "Load"}, 1)]
     assert page["slipway_autoscaler_tick_seconds_sum"] == [({}, 0.5)]
+
+
+def test_every_count_is_exact_when_it_is_above_a_million() -> None:
+    ticks = metrics_page.Ticks(count=10_000_019, reasons=Counter(Load=1_234_567, Idle=123_456_789))
+    families = text_string_to_metric_families(metrics_page.text({}, ticks))
+    values = {sample.value for family in families for sample in family.samples}
+    assert values >= {10_000_019, 1_234_567, 123_456_789}
 
 
 def test_reported_decisions_are_labelled_apart_from_applied_ones() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -156,3 +156,34 @@ async def test_held_request_after_scale_to_zero_does_not_wait_for_the_next_tick(
         api.change(kinds.DEPLOYMENT, "default", "d", {"status": {"readyReplicas": 1}})
         await asyncio.sleep(0.1)
         assert replicas(api) == 1, "it was removed before a reading without requests"
+
+
+DAY = {"name": "day", "start": "0 8 * * *", "end": "0 18 * * *"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_needed"),
+    [
+        ({"minReplicas": 0}, True),
+        ({"minReplicas": 1, "schedules": [{**DAY, "minReplicas": 0}]}, True),
+        ({"minReplicas": 1, "schedules": [{**DAY, "minReplicas": 2}]}, False),
+        ({"minReplicas": 1, "schedules": [{**DAY, "maxReplicas": 9}]}, False),
+    ],
+)
+async def test_a_connection_is_kept_open_when_a_target_may_be_at_zero(
+    spec: Object, monkeypatch: pytest.MonkeyPatch, *, is_needed: bool
+) -> None:
+    kept_while: list[Callable[[], bool]] = []
+
+    async def stay_connected(_: FakeKube, is_connected: Callable[[], bool]) -> None:
+        kept_while.append(is_connected)
+
+    monkeypatch.setattr(FakeKube, "stay_connected", stay_connected)
+    scaled = autoscaler()
+    scaled["spec"] |= spec
+    async with controlled((kinds.DEPLOYMENT, deployment(1)), (kinds.AUTOSCALER, scaled)) as api:
+        await until(lambda: reason(api) != "", "a reason")
+        (is_kept,) = kept_while
+        assert is_kept() is is_needed
+        api.change(kinds.AUTOSCALER, "default", "a", {"spec": {"minReplicas": 1, "schedules": None}})
+        await until(lambda: not is_kept(), "no target at zero")

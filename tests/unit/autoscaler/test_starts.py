@@ -1,5 +1,8 @@
 """Starts of replicas, as their Pods show them."""
 
+import pytest
+
+from autoscaler.policy.startup import StartupTimes
 from autoscaler.starts import Starts
 from serving import clock
 from serving.objects import Object
@@ -46,6 +49,62 @@ def test_each_failed_run_counts_once_until_the_replica_is_ready() -> None:
     starts.seen(pod(restarts=1), pod(restarts=1, ready=True), BEGIN + 20)
     starts.seen(pod(restarts=1, ready=True), pod(restarts=2), BEGIN + 100)
     assert starts.take(1, 0, []).failed == ()
+
+
+def test_restart_of_a_pod_is_no_failed_start_when_its_earlier_readiness_was_not_seen() -> None:
+    starts = Starts()
+    starts.seen(pod(ready=True), pod(restarts=1), BEGIN + 259_100)
+    starts.seen(pod(restarts=1), pod(restarts=1, ready=True), BEGIN + 259_200)
+    replicas = starts.take(1, 1, [])
+    assert (replicas.started, replicas.failed) == ((), ())
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_pod_gives_no_start_when_its_status_shows_that_it_was_ready_before(*, is_listed: bool) -> None:
+    starts, blip = Starts(), pod()
+    blip["status"]["startTime"] = CREATED
+    blip["status"]["conditions"][0]["lastTransitionTime"] = "2026-03-07T12:00:00Z"
+    if is_listed:
+        starts.seen(None, blip, BEGIN + 259_201)
+    starts.seen(blip, pod(ready=True), BEGIN + 259_205)
+    assert not starts.has_news
+
+
+def test_pod_that_first_starts_gives_its_start_when_its_status_has_times() -> None:
+    starts, starting = Starts(), pod()
+    starting["status"]["startTime"] = "2026-03-04T12:00:03Z"
+    starting["status"]["conditions"][0]["lastTransitionTime"] = "2026-03-04T12:00:04Z"
+    starts.seen(starting, pod(ready=True), BEGIN + 40)
+    assert starts.take(1, 1, []).started == (40.0,)
+
+
+def test_earlier_restarts_are_no_failed_starts_when_the_pod_was_not_seen_before() -> None:
+    starts = Starts()
+    starts.seen(pod(restarts=5), pod(restarts=5), BEGIN + 4000)
+    assert not starts.has_news
+    starts.seen(pod(restarts=5), pod(restarts=6), BEGIN + 4010)
+    starts.seen(pod(restarts=6), pod(restarts=7), BEGIN + 4040)
+    starts.seen(pod(restarts=7), pod(restarts=7, ready=True), BEGIN + 4060)
+    replicas = starts.take(1, 1, [])
+    assert (replicas.started, replicas.failed) == ((20.0,), (30.0,))
+
+
+def test_seconds_of_a_failed_start_are_learned_once_when_the_same_pod_becomes_ready() -> None:
+    starts, times = Starts(), StartupTimes()
+    starts.seen(None, pod(), BEGIN)
+    starts.seen(pod(), pod(restarts=1), BEGIN + 10)
+    starts.seen(pod(restarts=1), pod(restarts=1, ready=True), BEGIN + 20)
+    replicas = starts.take(1, 1, [])
+    times.learn(replicas.started, replicas.failed)
+    assert times.known == 20
+
+
+def test_restart_of_an_init_container_is_a_failed_start() -> None:
+    starts, crashed = Starts(), pod(phase="Pending")
+    crashed["status"]["initContainerStatuses"] = [{"name": "copy-model", "restartCount": 1}]
+    starts.seen(None, pod(phase="Pending"), BEGIN)
+    starts.seen(pod(phase="Pending"), crashed, BEGIN + 15)
+    assert starts.take(1, 0, [crashed]).failed == (15.0,)
 
 
 def test_failed_or_terminating_pod_is_not_starting() -> None:

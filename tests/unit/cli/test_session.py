@@ -33,6 +33,26 @@ def test_a_missing_kubeconfig_means_there_is_no_api(home: Path) -> None:
         find_kubeconfig(home / "absent", None)
 
 
+@pytest.mark.parametrize("named", ["{}", ":{}", "::{}:absent", "{}:absent"])
+def test_the_first_file_of_the_variable_is_used_when_entries_are_empty(
+    home: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    file = home / "kubeconfig"
+    file.touch()
+    monkeypatch.setenv("KUBECONFIG", named.format(file))
+    assert find_kubeconfig(None, None) == file
+
+
+def test_the_default_is_used_when_all_entries_of_the_variable_are_empty(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", ":")
+    default = home / ".kube" / "config"
+    default.parent.mkdir()
+    default.touch()
+    assert find_kubeconfig(None, None) == default
+
+
 @pytest.fixture
 def locked(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that this user may not enter, which root could."""

@@ -162,7 +162,22 @@ async def test_kind_is_lost_when_its_watch_finds_no_such_path(monkeypatch: pytes
     async with running(story.watches.run()):
         await until(lambda: bool(story.ray.obstacle))
         assert not story.ray.synced.is_set()
+        assert story.ray.is_in_doubt
         assert story.seen == [("", "a"), ("a", "")]
+
+
+async def test_kind_is_in_doubt_until_the_api_has_answered() -> None:
+    story = Story()
+    assert story.ray.is_in_doubt
+    story.api.serve(RAY.at("v1"))
+    story.api.unreadable.add("rayjobs")
+    async with running(story.watches.run()):
+        await until(lambda: bool(story.ray.obstacle))
+        assert not story.ray.is_in_doubt, "it is served, and must not be listed"
+        assert not story.spark.is_in_doubt, "it is not served"
+        story.api.unreadable.clear()
+        await until(story.ray.synced.is_set)
+        assert not story.ray.is_in_doubt
 
 
 async def test_only_the_objects_of_the_watched_namespace_are_read() -> None:

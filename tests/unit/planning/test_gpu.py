@@ -181,10 +181,13 @@ def test_revision_without_a_gpu_has_no_claim_and_no_annotation() -> None:
             "4",
             9,
         ),
+        ("mps", {"resources": {"limits": None}}, "resources.limits", {"nvidia.com/gpu": "1"}, None),
+        ("mps", {"resources": {"requests": None}}, "resources.requests", {"nvidia.com/gpu": "1"}, None),
+        ("dra", {"resources": {"claims": None}}, "resources.claims", [{"name": "gpu"}], None),
     ],
 )
 def test_container_that_changes_a_limit_of_its_share_is_refused_with_the_field(
-    mechanism: str, container: dict[str, Any], field: str, granted: str, value: object
+    mechanism: str, container: dict[str, Any], field: str, granted: object, value: object
 ) -> None:
     with pytest.raises(errors.Permanent) as refusal:
         _revision(_gpu(mechanism), containers=[{"name": "predictor", **container}])
@@ -209,6 +212,12 @@ def test_container_keeps_its_variables_beside_those_of_its_share() -> None:
     )
 
 
+def test_container_without_limits_of_its_own_is_accepted_when_its_share_is_a_claim() -> None:
+    own = {"name": "predictor", "resources": {"limits": None, "requests": None}}
+    container = _revision(_gpu("dra"), containers=[own]).template["spec"]["containers"][0]
+    assert container["resources"]["claims"] == [{"name": pod.CLAIM}]
+
+
 def test_annotation_lists_requested_and_granted_share_and_preconditions() -> None:
     annotation = json.loads(
         _revision(_gpu("ack", "4100Mi", 31)).template["metadata"]["annotations"][names.GPU_ANNOTATION]
@@ -218,6 +227,18 @@ def test_annotation_lists_requested_and_granted_share_and_preconditions() -> Non
     assert annotation["granted"] == {"memoryMiB": 5120, "coresPercent": 35}
     assert annotation["snapped"] == "memory 4100Mi became 5120Mi; cores 31% became 35%"
     assert "cGPU" in annotation["enforcedIf"][0]
+
+
+@pytest.mark.parametrize(
+    ("requested", "granted", "text"),
+    [
+        (4100 * MIB, 5 * GIB, "memory 4100Mi became 5120Mi"),
+        (8 * GIB + 1, 8 * GIB + MIB, "memory 8589934593 became 8193Mi"),
+        (1_048_575 * MIB, 1024 * GIB, "memory 1048575Mi became 1048576Mi"),
+    ],
+)
+def test_rounding_is_described_by_exact_amounts(requested: int, granted: int, text: str) -> None:
+    assert describe_rounding(GpuShare(requested), GpuShare(granted)) == text
 
 
 def test_share_larger_than_every_profile_is_refused_with_the_largest() -> None:

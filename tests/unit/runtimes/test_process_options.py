@@ -96,6 +96,7 @@ def test_a_model_with_a_fixed_batch_predicts_each_request_and_warns_once(
         ("SLIPWAY_BATCH_TIMEOUT", "2"),
         ("PORT", "http"),
         ("PORT", "70000"),
+        ("PORT", "\N{SUPERSCRIPT TWO}"),
     ],
 )
 def test_an_invalid_variable_is_refused_with_its_value(variable: str, wrong: str) -> None:

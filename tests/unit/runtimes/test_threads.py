@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,3 +35,17 @@ def test_one_thread_is_used_unless_the_limit_is_higher(
     assert os.environ["OMP_NUM_THREADS"] == "7"
     for name in threads.VARIABLES[1:]:
         monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [(None, 1), ("", 1), ("0", 1), ("4", 4), ("-4", 1), ("4,2", 1), ("\N{SUPERSCRIPT TWO}", 1)],
+)
+def test_limit_of_a_forked_process_is_one_thread_when_its_variable_is_no_number(
+    value: str | None, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[dict[str, int]] = []
+    controller = SimpleNamespace(limit=lambda *, limits: applied.append(limits))
+    monkeypatch.setattr(threads, "loaded", lambda: controller)
+    threads.raise_openmp({} if value is None else {"OMP_NUM_THREADS": value})
+    assert applied == ([{"openmp": count}] if count > 1 else [])

@@ -105,3 +105,15 @@ def test_cost_objective_is_none_without_a_cost():
         }
     )
     assert objective_value(objective, seen, 0.0, 1) is None
+
+
+def test_cost_objective_is_none_without_answers():
+    objective = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
+    silent = Window.model_validate(
+        {
+            "level": 1,
+            "throughput": {"value": 0, "low": 0, "high": 0},
+            "errorRate": {"value": 1, "low": 0.9, "high": 1},
+        }
+    )
+    assert objective_value(objective, silent, 0.5, 1) is None

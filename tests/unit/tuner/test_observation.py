@@ -146,9 +146,11 @@ def test_running_trial_is_no_observation(phase):
     assert observed({**trial(), "status": {"phase": phase}}) is None
 
 
-def test_trial_without_answers_counts_as_a_crash():
+@pytest.mark.parametrize("metric", ["throughputPerCost", "cost"])
+def test_trial_without_answers_counts_as_a_crash(metric):
     nothing = window(throughput=estimate(0), latencies=[])
-    assert observed(trial(result=nothing)).cause == "crash"
+    objective = Objective.model_validate({"type": "minimize", "objectiveMetricName": metric})
+    assert observed(trial(result=nothing), objective).cause == "crash"
     assert observed(trial()).cause == "crash"
 
 

@@ -12,7 +12,7 @@ _MOST_ERROR_TEXTS = 64
 """Greatest number of distinct error texts, so that a server with varying errors does not fill the memory."""
 _ERROR_CHARACTERS = 200
 """Characters of an error text to keep."""
-_OTHER = "other errors"
+_OTHER = b"other errors"
 """The text of all errors after the first _MOST_ERROR_TEXTS ones."""
 
 
@@ -23,7 +23,7 @@ class LatencyLog:
         """Make an empty log."""
         self._records = bytearray()
         self._other_frames = bytearray()
-        self._errors: dict[str, int] = {}
+        self._errors: dict[bytes, int] = {}
         """The number of each error text, from 1."""
         self._keys = itertools.count()
         self.unanswered: dict[int, float] = {}
@@ -88,13 +88,14 @@ class LatencyLog:
 
     def _number(self, error: str) -> int:
         """Return the number of an error text; a new text is sent to the parent before its number."""
-        error = error[:_ERROR_CHARACTERS]
-        if error not in self._errors and len(self._errors) >= _MOST_ERROR_TEXTS:
-            error = _OTHER
-        if error not in self._errors:
-            self._errors[error] = len(self._errors) + 1
-            self._other_frames += wire.frame(wire.ERROR, error.encode())
-        return self._errors[error]
+        # UTF-8 has no lone surrogates, which an answer's JSON may contain.
+        text = error[:_ERROR_CHARACTERS].encode(errors="replace")
+        if text not in self._errors and len(self._errors) >= _MOST_ERROR_TEXTS:
+            text = _OTHER
+        if text not in self._errors:
+            self._errors[text] = len(self._errors) + 1
+            self._other_frames += wire.frame(wire.ERROR, text)
+        return self._errors[text]
 
     def take(self) -> bytes:
         """Return the frames since the last call; error texts precede the records that refer to them."""

@@ -7,6 +7,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+_TEXTS = ("content", "text", "reasoning", "reasoning_content", "tool_calls")
+"""Members with generated text; servers name the reasoning of a model in two ways."""
+
 
 class TokenStream:
     """The tokens of one stream and their times."""
@@ -50,8 +53,9 @@ class TokenStream:
             if len(self.moments) == 1:
                 self._on_first_token()
         usage = chunk.get("usage")
-        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-            self.usage_tokens = usage["completion_tokens"]
+        count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if isinstance(count, int) and 0 <= count < 2**32:  # the range of a record
+            self.usage_tokens = count
 
     def gaps(self) -> list[float]:
         """Seconds between chunks with text."""
@@ -59,9 +63,12 @@ class TokenStream:
 
 
 def _has_text(choice: Any) -> bool:
-    """Return whether a choice of a chat (`delta`), or of a completion, has text."""
+    """Return whether a choice of a chat (`delta`), or of a completion, has text.
+
+    Reasoning and calls of tools are generated as any other text is.
+    """
     if not isinstance(choice, dict):
         return False
     delta = choice.get("delta")
     content = delta if isinstance(delta, dict) else choice
-    return bool(content.get("content") or content.get("text") or content.get("reasoning_content"))
+    return any(content.get(name) for name in _TEXTS)

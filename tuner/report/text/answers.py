@@ -284,7 +284,8 @@ def impossible(report: Report) -> list[str]:
 
 
 def _ends_of_trials(report: Report) -> str:
-    reasons = Counter(row.reason for row in report.trials if row.reason)
+    """Return how the trials without a result ended; today's spec outside the space may have a result."""
+    reasons = Counter(row.reason for row in report.trials_of_model if row.reason and row.result is None)
     ends = [phrases.ended_together(reason, count) for reason, count in reasons.items()]
     return figures.listed(ends) or "No trial ended"
 

@@ -111,7 +111,8 @@ def spent(report: Report) -> list[str]:
 def _coverage(report: Report) -> str:
     """Return the share of the space that was measured."""
     size = report.question.specs
-    measured = len({row.spec for row in report.trials if row.spec is not None and row.result is not None})
+    with_result = [row for row in report.trials_of_model if row.result is not None]
+    measured = len({row.spec for row in with_result if row.spec is not None})
     share = f" ({figures.percent(measured / size)})" if size else ""
     verb = "was" if measured == 1 else "were"
     return f"Of {figures.count(size, 'spec')}, {measured:,} {verb} measured{share}."

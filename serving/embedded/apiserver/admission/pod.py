@@ -29,8 +29,11 @@ _FILE_MODE = 0o644
 
 
 def defaults(obj: Object) -> None:
-    spec_defaults(obj.setdefault("spec", {}))
-    obj["spec"].setdefault("enableServiceLinks", True)
+    spec = obj.setdefault("spec", {})
+    spec_defaults(spec)
+    for container in _containers(spec):
+        _request_defaults(container["resources"])
+    spec.setdefault("enableServiceLinks", True)
     obj.setdefault("status", {}).setdefault("phase", "Pending")
 
 
@@ -44,10 +47,23 @@ def spec_defaults(spec: Object) -> None:
     if "serviceAccount" in spec or "serviceAccountName" in spec:
         name = spec.get("serviceAccountName") or spec["serviceAccount"]
         spec |= {"serviceAccountName": name, "serviceAccount": name}
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+    for container in _containers(spec):
         _container_defaults(container)
     for volume in spec.get("volumes") or ():
         _volume_defaults(volume)
+
+
+def _containers(spec: Object) -> tuple[Object, ...]:
+    return (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+
+
+def _request_defaults(resources: Object) -> None:
+    """Set the requests of a Pod's container to its limits where it has none.
+
+    A template gets none, as in kube-apiserver: they would remain when its limits are lowered.
+    """
+    if limits := resources.get("limits"):
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def _container_defaults(container: Object) -> None:
@@ -58,11 +74,6 @@ def _container_defaults(container: Object) -> None:
     container.setdefault("resources", {})
     for field, default in termination_fields.DEFAULTS.items():
         container.setdefault(field, default)
-    limits = container["resources"].get("limits")
-    if limits:
-        requests = container["resources"].setdefault("requests", {})
-        for name, value in limits.items():
-            requests.setdefault(name, value)
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     for variable in container.get("env") or ():
@@ -112,7 +123,10 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _changes(new: Object, old: Object) -> Iterator[Cause]:
-    """Yield an error unless only images, activeDeadlineSeconds, tolerations or a first nodeName change."""
+    """Yield an error unless only images, activeDeadlineSeconds, tolerations or a first nodeName change.
+
+    A changed image must not be empty.
+    """
     rule = (
         "pod updates may not change fields other than `spec.containers[*].image`,"
         "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
@@ -121,6 +135,10 @@ def _changes(new: Object, old: Object) -> Iterator[Cause]:
     )
     if _immutable_part(new, old) != _immutable_part(old, old):
         yield status_errors.forbidden("spec", rule)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(new.get(field) or ()):
+            if not container.get("image"):
+                yield status_errors.required(f"spec.{field}[{index}].image")
 
 
 def _immutable_part(spec: Object, old: Object) -> Object:
@@ -129,7 +147,7 @@ def _immutable_part(spec: Object, old: Object) -> Object:
         key: schemas.clone(value)
         for key, value in spec.items()
         if key not in ("activeDeadlineSeconds", "tolerations")
-        and not (key == "nodeName" and "nodeName" not in old)
+        and not (key == "nodeName" and not old.get("nodeName"))
     }
     for container in (*immutable.get("containers", ()), *immutable.get("initContainers", ())):
         container.pop("image", None)

@@ -177,10 +177,17 @@ def _fields_to_remove(dropped: Tree, owned: Tree) -> Tree:
 
 
 def _topmost(fields: Tree, owned: Tree) -> Tree:
-    """Return the topmost fields on the way to `fields` in which no owner has a field."""
+    """Return the topmost fields on the way to `fields` in which no owner has a field.
+
+    An item of a list that is itself in `fields`, and that no owner has itself, is among them although others
+    own fields below it: the rest of an item has no key. Those that wrote one of its fields do not own it.
+    """
     topmost: Tree = {}
     for key, below in field_trees.children(fields).items():
-        if key not in owned:
+        is_item = not key.startswith("f:")
+        if key not in owned or (
+            is_item and field_trees.is_field(below) and not field_trees.is_field(owned[key])
+        ):
             topmost[key] = LEAF
         elif deeper := _topmost(below, owned[key]):
             topmost[key] = deeper

@@ -47,15 +47,17 @@ def group_versions() -> list[str]:
     return list(dict.fromkeys(kind.prefix.removeprefix("/") for kind in _DESCRIBED))
 
 
-@cache
 def document(group_version: str) -> Object | None:
     """Return the document of a group version such as `apis/apps/v1`, or None for an unknown one.
 
     Callers must not change the document, which is cached.
     """
+    return _document(group_version) if group_version in group_versions() else None
+
+
+@cache
+def _document(group_version: str) -> Object:
     served = [kind for kind in _DESCRIBED if kind.prefix == f"/{group_version}"]
-    if not served:
-        return None
     components: Object = {}
     for kind in served:
         _add_kind(kind, components)

@@ -1,6 +1,7 @@
 """Dispatches requests for stored kinds to `ObjectHandlers`, and others to FastAPI; errors become Statuses."""
 
 import logging
+import re
 from dataclasses import dataclass
 
 import orjson
@@ -28,6 +29,8 @@ from serving.resources import kinds
 
 log = logging.getLogger(__name__)
 
+_WATCH = re.compile(rb"(?:^|&)watch(?:=(?![0fF])[^&]*)?(?:&|$)")
+"""The parameter `watch` with a value other than those that `queries.flag` takes for false."""
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 """Every route takes all methods, and its handler refuses wrong ones: otherwise the last route, which matches
 every path, would get them."""
@@ -79,7 +82,7 @@ class Dispatcher:
 
 def _watches(query: bytes) -> bool:
     """Whether a request counts as a watch in the metrics; unlike `queries.watches`, no query is refused."""
-    return b"watch" in query and b"watch=0" not in query and b"watch=false" not in query
+    return b"watch" in query and _WATCH.search(query) is not None
 
 
 @dataclass(frozen=True)

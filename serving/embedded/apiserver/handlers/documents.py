@@ -17,6 +17,7 @@ from serving.embedded.apiserver.requests import queries
 
 KUBERNETES = ("1", "32")
 """The Kubernetes version (major, minor) whose API is served; clients choose features by it."""
+_OPENAPI = "/openapi/v3"
 
 
 class _Serialized(NamedTuple):
@@ -35,8 +36,8 @@ def answer(request: Request) -> Response:
     path = request.url.path.rstrip("/")
     if request.method not in ("GET", "HEAD"):
         raise status_errors.method_not_allowed() if _known(path) else status_errors.no_resource()
-    if path.startswith("/openapi/v3"):
-        return _openapi(request, path.removeprefix("/openapi/v3").strip("/"))
+    if path.startswith(_OPENAPI):
+        return _openapi(request, _openapi_name(path))
     accepted = queries.accepted(request.headers.get("accept", ""))
     is_aggregated = accepted.group == "apidiscovery.k8s.io" and path in ("/api", "/apis")
     if is_aggregated:
@@ -47,7 +48,7 @@ def answer(request: Request) -> Response:
 
 def _known(path: str) -> bool:
     try:
-        _document(path)
+        _openapi_document(_openapi_name(path)) if path.startswith(_OPENAPI) else _document(path)
     except errors.ApiError:
         return False
     return True
@@ -55,7 +56,8 @@ def _known(path: str) -> bool:
 
 @cache
 def _document(path: str) -> _Serialized:
-    parts = path.strip("/").split("/")
+    # Not all leading slashes: each number of them would be a path of its own in the cache.
+    parts = path.removeprefix("/").split("/")
     document: dict[str, Any] | None
     if path == "":
         document = {
@@ -97,16 +99,21 @@ def _aggregated(core: bool, version: str) -> _Serialized:  # noqa: FBT001 mirror
     return _serialized(document)
 
 
-def _openapi(request: Request, path: str) -> Response:
+def _openapi_name(path: str) -> str:
+    """Return the group version of a path below `/openapi/v3`, such as `apis/apps/v1`; empty for the index."""
+    return path.removeprefix(_OPENAPI).strip("/")
+
+
+def _openapi(request: Request, name: str) -> Response:
     accept = request.headers.get("accept", "")
     if accept and not any(word in accept for word in ("json", "*/*")):
         raise errors.ApiError(406, "NotAcceptable", "only application/json is served")
-    return _response(request, _openapi_document(path))
+    return _response(request, _openapi_document(name))
 
 
 @cache
-def _openapi_document(path: str) -> _Serialized:
-    document = openapi.index() if path == "" else openapi.document(path)
+def _openapi_document(name: str) -> _Serialized:
+    document = openapi.index() if name == "" else openapi.document(name)
     if document is None:
         raise status_errors.no_resource()
     return _serialized(document)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.responses import StreamingResponse
@@ -90,11 +90,11 @@ class ObjectHandlers:
         return WatchResponse(self._store, self._hub, self._settings, watch, render)
 
     async def _post(self, request: AsgiRequest, address: Address) -> ASGIApp:
-        accepted = queries.accepted(request.headers.get("accept", ""))
+        form = _response_form(request)
         options = _write_options(request, address)
         body = await self._object(request, address)
         result = await self._writer.create(address.kind, address.namespace, body, options)
-        return self._write_response(request, address, result, accepted)
+        return _write_response(address, result, form)
 
     async def _get(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
@@ -109,14 +109,14 @@ class ObjectHandlers:
         return JsonResponse(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
 
     async def _put(self, request: AsgiRequest, address: Address) -> ASGIApp:
-        accepted = queries.accepted(request.headers.get("accept", ""))
+        form = _response_form(request)
         options = _write_options(request, address)
         body = await self._object(request, address)
         result = await self._writer.update(address.kind, _key(address), body, options)
-        return self._write_response(request, address, result, accepted)
+        return _write_response(address, result, form)
 
     async def _patch(self, request: AsgiRequest, address: Address) -> ASGIApp:
-        accepted = queries.accepted(request.headers.get("accept", ""))
+        form = _response_form(request)
         media = bodies.media_type(request.headers.get("content-type", ""))
         if media not in bodies.PATCHES:
             raise bodies.unsupported(media, bodies.PATCHES)
@@ -128,7 +128,7 @@ class ObjectHandlers:
             result = await self._writer.apply(address.kind, key, body, options)
         else:
             result = await self._writer.patch(address.kind, key, patch, media, options)
-        return self._write_response(request, address, result, accepted)
+        return _write_response(address, result, form)
 
     async def _delete(self, request: AsgiRequest, address: Address) -> ASGIApp:
         queries.accepted(request.headers.get("accept", ""))  # a 406 before anything is deleted
@@ -198,18 +198,6 @@ class ObjectHandlers:
             logs.read(path, file, options, is_over), media_type="text/plain; charset=utf-8"
         )
 
-    def _write_response(
-        self, request: AsgiRequest, address: Address, result: WriteResult, accepted: queries.Accepted
-    ) -> JsonResponse:
-        if address.subresource == "scale":
-            body = orjson.dumps(scale.to_scale(address.kind, result.object))
-        elif accepted.form == "Object" and result.body is not None:
-            body = result.body
-        else:
-            include = queries.included_object(request.query)
-            body = rendering.single(address.kind, result.object, accepted, now=clock.now(), include=include)
-        return JsonResponse(body, 201 if result.created else 200, result.warnings)
-
     async def _object(self, request: AsgiRequest, address: Address) -> Object:
         """Return the object in the body.
 
@@ -220,6 +208,36 @@ class ObjectHandlers:
         protobuf_kind = address.kind.kind if is_builtin else ""
         body = bodies.require_object(await request.value(self._settings.max_body_bytes, protobuf_kind))
         return bodies.require_kind(body) if address.kind in kinds.OWN else body
+
+
+class _ResponseForm(NamedTuple):
+    """The form of the object in the response to a write."""
+
+    accepted: queries.Accepted
+    include: str
+    """The part of the object in the row of a Table."""
+
+
+def _response_form(request: AsgiRequest) -> _ResponseForm:
+    """Return the form that the client asks for; called before anything is written.
+
+    Raises:
+        errors.ApiError: 400 or 406, the form is unknown.
+    """
+    accepted = queries.accepted(request.headers.get("accept", ""))
+    return _ResponseForm(accepted, queries.included_object(request.query))
+
+
+def _write_response(address: Address, result: WriteResult, form: _ResponseForm) -> JsonResponse:
+    if address.subresource == "scale":
+        body = orjson.dumps(scale.to_scale(address.kind, result.object))
+    elif form.accepted.form == "Object" and result.body is not None:
+        body = result.body
+    else:
+        body = rendering.single(
+            address.kind, result.object, form.accepted, now=clock.now(), include=form.include
+        )
+    return JsonResponse(body, 201 if result.created else 200, result.warnings)
 
 
 def _key(address: Address) -> ObjectKey:

@@ -181,8 +181,13 @@ def _rotated(path: Path) -> Path:
 
 def has_ended(pod: Object, name: str) -> bool:
     """Whether the container's run has ended, so that no more is written to its log."""
-    state = _status(pod, name).get("state") or {}
-    return "terminated" in state or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    status = _status(pod, name)
+    if "terminated" in (status.get("state") or {}):
+        return True
+    # While the container waits for its restart, the last state is that of its latest run.
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    waits = bool(last) and last.get("containerID") == status.get("containerID")
+    return waits or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _check_times(path: Path, file: BinaryIO, options: LogOptions) -> None:

@@ -332,13 +332,18 @@ def _invalid(rule: str) -> Callable[[Any, str], Cause]:
     return lambda value, path: status_errors.invalid(path, value, f"{path} {rule}")
 
 
+def _decode_base64(value: str) -> bytes:
+    """Decode as Go's encoding/base64, which ignores line breaks: `base64 FILE` writes them."""
+    return base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True)
+
+
 _FORMATS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "quantity": (
         quantity.parse,
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
     ),
     "date-time": (clock.parse, "must be an RFC 3339 date and time"),
-    "byte": (partial(base64.b64decode, validate=True), "must be base64"),
+    "byte": (_decode_base64, "must be base64"),
 }
 """String format → its parser, which raises a ValueError, and its rule in words."""
 

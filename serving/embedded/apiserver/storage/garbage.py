@@ -143,15 +143,18 @@ def _with_meta(obj: Object, field: str, value: list[Any]) -> Object:
     return {**obj, "metadata": meta}
 
 
-def steps_for_namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
-    """Return the next steps of the deletion of a namespace: its content first, then the namespace."""
+def steps_for_namespace(obj: Object, content: Iterable[Object], dependents: Sequence[Object]) -> list[Step]:
+    """Return the next steps of the deletion of a namespace: its content first, then the namespace.
+
+    A propagation policy applies after the content is gone: its last step may remove the namespace.
+    """
     if not is_deleting(obj):
         return []
-    remaining = list(content)
-    steps: list[Step] = [Delete(child) for child in remaining if not is_deleting(child)]
-    if remaining or obj["metadata"].get("finalizers"):
+    if remaining := list(content):
+        return [Delete(child) for child in remaining if not is_deleting(child)]
+    if steps := steps_for_owner(obj, dependents):
         return steps
-    return [RemoveFromStore(obj)]
+    return [] if obj["metadata"].get("finalizers") else [RemoveFromStore(obj)]
 
 
 def expired(event: Object, now: dt.datetime, ttl_seconds: float) -> bool:

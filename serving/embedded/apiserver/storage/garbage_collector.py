@@ -145,10 +145,10 @@ class GarbageCollector:
         if entry is None:
             return []
         obj = entry.object
-        if object_id[0] == identifier(kinds.NAMESPACE):
-            return garbage.steps_for_namespace(obj, self._content(object_id[1].name))
         children = [self._entry(child) for child in self._dependents.get(obj["metadata"]["uid"], ())]
         dependents = [child.object for child in children if child is not None]
+        if object_id[0] == identifier(kinds.NAMESPACE):
+            return garbage.steps_for_namespace(obj, self._content(object_id[1].name), dependents)
         return garbage.steps_for_owner(obj, dependents) + garbage.steps_for_dependent(obj, self._find_by_uid)
 
     def _content(self, namespace: str) -> Iterator[Object]:
@@ -200,13 +200,18 @@ class GarbageCollector:
                 continue
             if write is not None:
                 pending.append(_PendingStep(source, target, write))
-        for source, target, write in pending:
+        refused: list[_PendingStep] = []
+        for unfinished in pending:
             try:
-                await write.committed()
+                await unfinished.write.committed()
             except errors.ApiError as error:
-                log.warning("%s %s could not be collected, retrying: %s", *target, error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                self._enqueue(source, target)
+                if not refused:  # the store refuses all pending writes together
+                    log.warning("%s %s could not be collected, retrying: %s", *unfinished.target, error)
+                refused.append(unfinished)
+        if refused:
+            await asyncio.sleep(_RETRY_SECONDS)
+        for source, target, _ in refused:
+            self._enqueue(source, target)
 
     def _write(
         self, kind: Kind, key: ObjectKey, entry: ObjectVersion, step: garbage.Step

@@ -58,8 +58,8 @@ class ObjectStore:
         """
         self._database = database
         self._objects, self.history = database.load()
-        self._sorted_keys: dict[str, dict[str, Sequence[ObjectKey]]] = {}
-        """By kind, then by namespace (`*`: all namespaces)."""
+        self._sorted_keys: dict[str, dict[str | None, Sequence[ObjectKey]]] = {}
+        """By kind, then by namespace (None: all namespaces)."""
         self._newest_version = self.history.version
         """resourceVersion of the newest write, which may be pending."""
         self._pending: dict[tuple[str, ObjectKey], PendingWrite] = {}
@@ -92,11 +92,10 @@ class ObjectStore:
         """Return the committed keys in order, of one namespace or (None) of all."""
         ident = identifier(kind)
         cached = self._sorted_keys.setdefault(ident, {})
-        scope = "*" if namespace is None else namespace
-        if scope not in cached:
+        if namespace not in cached:
             objects = self._objects.get(ident, {})
-            cached[scope] = sorted(k for k in objects if namespace is None or k.namespace == namespace)
-        return cached[scope]
+            cached[namespace] = sorted(k for k in objects if namespace is None or k.namespace == namespace)
+        return cached[namespace]
 
     def newest(self, kind: Kind, key: ObjectKey) -> ObjectVersion | None:
         """Return the object including pending writes; only for deciding on a write."""

@@ -154,8 +154,8 @@ class WatchResponse:
         if self._watch.initial_end:
             yield self._bookmark({INITIAL_EVENTS_END: "true"})
 
-    def _lines(self) -> list[bytes]:
-        """Return the lines of the changes since the last call.
+    def _lines(self) -> Iterator[bytes]:
+        """Return the lines of the changes since the last call; each is made when it is read.
 
         Raises:
             errors.Gone: the watcher was too slow.
@@ -167,7 +167,7 @@ class WatchResponse:
             raise errors.Gone(410, "Expired", message)
         self._position = self._store.version
         events = (self._event(change) for change in changes)
-        return [line(event.type, self._render(event.entry)) for event in events if event is not None]
+        return (line(event.type, self._render(event.entry)) for event in events if event is not None)
 
     def _event(self, change: ObjectChange) -> Event | None:
         if self._watch.namespace is not None and change.key.namespace != self._watch.namespace:
@@ -193,7 +193,7 @@ def line(type_: str, body: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), body)
 
 
-def _chunks(lines: Iterator[bytes] | list[bytes]) -> Iterator[bytes]:
+def _chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
     """Join lines into chunks of moderate size: fewer sends, and no copy of a whole list in memory."""
     chunk: list[bytes] = []
     size = 0

@@ -170,7 +170,7 @@ class ObjectWriter:
         obj, warnings = outcome.object, tuple(outcome.warnings)
         if options.dry_run:
             return WriteResult(obj, None, warnings)
-        if obj == old.object:
+        if obj is old.object:
             # The old object may be pending itself, and its commit may fail.
             await self.store.settled(kind, key)
             return WriteResult(old.object, old.body, warnings)

@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from serving.embedded.apiserver.tables import node_columns, pod_columns
-from serving.embedded.apiserver.writes import scale
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
-from serving.resources.formats import ages
+from serving.resources.formats import ages, label_selector
 from serving.resources.kinds import Kind
 
 NONE = "<none>"
@@ -56,7 +55,7 @@ def _container_fields(field: str) -> Callable[[Object, datetime], str]:
 
 
 def _selector(obj: Object, _now: datetime) -> str:
-    return scale.selector_text(obj["spec"].get("selector") or {}) or NONE
+    return label_selector.text(obj["spec"].get("selector") or {}) or NONE
 
 
 def _deployment_ready(obj: Object, _now: datetime) -> str:

@@ -14,8 +14,10 @@ def ready(obj: Object, _now: datetime) -> str:
 
 
 def restarts(obj: Object, now: datetime) -> str:
-    """Return the number of restarts, and the time since the last one."""
-    statuses = (obj.get("status") or {}).get("containerStatuses") or ()
+    """Return the restarts, and the time since the last one; of init containers until all are done."""
+    status = obj.get("status") or {}
+    field = "initContainerStatuses" if _init_reason(obj, status) else "containerStatuses"
+    statuses = status.get(field) or ()
     count = sum(status.get("restartCount", 0) for status in statuses)
     last_ends = [
         ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for status in statuses

@@ -4,6 +4,7 @@ from typing import Any
 
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
+from serving.resources.formats import label_selector
 from serving.resources.kinds import Kind
 
 SCHEMA: Schema = {
@@ -31,7 +32,7 @@ def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
     if fields.has_selector_text:
         selector = status.get("selector", "")
     else:
-        selector = selector_text((obj.get("spec") or {}).get("selector") or {})
+        selector = label_selector.text((obj.get("spec") or {}).get("selector") or {})
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -56,16 +57,3 @@ def from_scale(old: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
         if (scale.get("metadata") or {}).get(field):
             obj["metadata"][field] = scale["metadata"][field]
     return obj
-
-
-def selector_text(selector: dict[str, Any]) -> str:
-    """Return a metav1.LabelSelector in the notation of `-l`."""
-    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
-    words = {"In": "in", "NotIn": "notin"}
-    for rule in selector.get("matchExpressions") or ():
-        operator = rule.get("operator")
-        if operator in words:
-            parts.append(f"{rule['key']} {words[operator]} ({','.join(sorted(rule.get('values') or ()))})")
-        else:
-            parts.append(rule["key"] if operator == "Exists" else f"!{rule['key']}")
-    return ",".join(parts)

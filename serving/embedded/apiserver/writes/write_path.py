@@ -1,7 +1,7 @@
 """The write path: computes the object to store from the stored object and a write request. Pure.
 
-Arguments are never changed. A write without a change returns an object equal to the old one. The store sets
-resourceVersion. Every refusal is an `errors.ApiError` whose causes name field, rule and value.
+Arguments are never changed. A write without a change returns the old object. The store sets resourceVersion.
+Every refusal is an `errors.ApiError` whose causes name field, rule and value.
 """
 
 from collections.abc import Mapping
@@ -290,7 +290,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
         broken += admission.check(kind, obj, old) if runs_admission else ()
     if broken:
         raise status_errors.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
-    if old is not None and kind in object_meta.KINDS_WITH_GENERATION and _desired(obj) != _desired(old):
+    if old is not None and kind in object_meta.KINDS_WITH_GENERATION and _is_desired_changed(obj, old):
         meta["generation"] = int(meta.get("generation") or 0) + 1
 
 
@@ -306,12 +306,17 @@ def _unchanged(obj: Object, old: Object | None) -> frozenset[str]:
 
 def _is_same_json(old: Any, new: Any) -> bool:
     """Whether two values are the same JSON: to Python `True == 1 == 1.0`, of which only one may be valid."""
-    return old is new or (old == new and orjson.dumps(old) == orjson.dumps(new))
+    return old is new or (old == new and _sorted_json(old) == _sorted_json(new))
 
 
-def _desired(obj: Object) -> Object:
-    """Return the part of an object whose changes the generation counts."""
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+def _sorted_json(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _is_desired_changed(obj: Object, old: Object) -> bool:
+    """Whether the part of an object has changed whose changes the generation counts."""
+    members = (obj.keys() | old.keys()) - {"metadata", "status"}
+    return any(not _is_same_json(old.get(member), obj.get(member)) for member in members)
 
 
 def _owner(kind: Kind, request: WriteRequest, operation: str) -> Owner:
@@ -329,7 +334,7 @@ def _with_managed_fields(obj: Object, entries: list[Object]) -> Object:
 
 
 def _old_if_equal(old: Object, new: Object) -> Object:
-    return old if new == old else new
+    return old if _is_same_json(old, new) else new
 
 
 def _check_scale(kind: Kind, old: Object, body: Object) -> None:

@@ -13,6 +13,9 @@ from serving.embedded.kubelet.spawning import shim_command
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
 
+POLL_SECONDS = 0.01
+"""Between checks whether a container's program runs."""
+
 
 @dataclass(frozen=True)
 class RunningContainer:
@@ -32,6 +35,16 @@ class RunningContainer:
             return None
         return self.node.data_dir.pod_sockets / identity.socket
 
+    def has_begun(self) -> bool:
+        """Whether the main process runs its program: before, it is a fork of the shim.
+
+        Raises:
+            OSError: the process is gone.
+        """
+        line = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        # Empty at an exec, until the kernel has set the places of arguments and environment.
+        return line not in (b"", b"".join(os.fsencode(word) + b"\0" for word in shim_command("main")))
+
     def environment(self) -> dict[str, str]:
         """Return the environment with which its main process was executed.
 
@@ -44,11 +57,21 @@ class RunningContainer:
 async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
     """Run a command in the container's cgroups and namespaces, as its user; return the exit status.
 
+    Waits until the container's program runs: before, its process has other variables and namespaces.
+
     Raises:
-        TimeoutError: the command took longer than `timeout` seconds, and was killed. A cancellation kills it
-            too.
+        TimeoutError: the wait and the command took longer than `timeout` seconds; the command was killed, as
+            by a cancellation.
         OSError: the container is gone.
     """
+    async with asyncio.timeout(timeout):
+        while not target.has_begun():  # noqa: ASYNC110 the kernel reports no exec
+            await asyncio.sleep(POLL_SECONDS)
+        return await _run(target, argv)
+
+
+async def _run(target: RunningContainer, argv: list[str]) -> int:
+    """As `run`, in a container whose program runs."""
     spec = {
         "argv": argv,
         "env": target.environment(),
@@ -67,9 +90,8 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
         env={"PATH": os.defpath},
     )
     try:
-        async with asyncio.timeout(timeout):
-            await process.communicate(orjson.dumps(spec))
-    except (TimeoutError, asyncio.CancelledError):
+        await process.communicate(orjson.dumps(spec))
+    except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()

@@ -187,6 +187,6 @@ class ImageVolumes:
         await asyncio.to_thread(self._release, released)
 
     def _release(self, owners: Sequence[str]) -> None:
-        for digest in self._store.images() if owners else ():
-            for owner in self._store.pins(digest).intersection(owners):
+        for owner in owners:
+            for digest in self._store.pinned(owner):
                 self._store.unpin(digest, owner)

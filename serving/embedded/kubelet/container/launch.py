@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from posixpath import normpath
 from typing import Any
 
 import orjson
@@ -155,7 +154,10 @@ async def _environment(
     if node.isolation is not None:
         return env
     sources = {mount.target: mount.source or "" for mount in mounts}
-    places = {m["name"]: sources[normpath(m["mountPath"])] for m in container.get("volumeMounts") or []}
+    places = {
+        m["name"]: sources[volume_mounts.normal_path(m["mountPath"])]
+        for m in container.get("volumeMounts") or []
+    }
     return volume_mounts.rewrite(env, container, places)
 
 
@@ -214,6 +216,7 @@ def _isolated_files(node: Node, run: RunDirectory, mounts: Sequence[volume_mount
                 "source": mount.source,
                 "read_only": mount.read_only,
                 "is_resolved": mount.is_resolved,
+                "is_own": mount.is_own,
                 "files": None
                 if mount.files is None
                 else [[file.path, file.content.hex(), file.mode] for file in mount.files],

@@ -21,6 +21,7 @@ from serving.system.isolation.namespaces import (
     MS_BIND,
     MS_MOVE,
     MS_NODEV,
+    MS_NOEXEC,
     MS_NOSUID,
     MS_RDONLY,
     MS_REC,
@@ -43,18 +44,42 @@ def _path(fd: int) -> str:
     return f"/proc/self/fd/{fd}"
 
 
-def _bind(fd: int, point: int, *, read_only: bool) -> None:
-    """Bind-mount the open file `fd` on the open mount point `point`, and close `point`.
+class _Writable:
+    """The container's own mounts, in which mount points are made without writing to the machine's files."""
 
-    Both are O_PATH descriptors of this mount namespace.
+    def __init__(self) -> None:
+        self.devices: set[int] = set()
+        """Of the tmpfs."""
+        self.mounts: set[int] = set()
+        """Ids of the bind mounts of its /tmp and of emptyDir volumes, whose device may be the machine's."""
+
+    def has(self, fd: int) -> bool:
+        """Whether an open file lies in one of them."""
+        return os.fstat(fd).st_dev in self.devices or _mount_id(fd) in self.mounts
+
+
+def _mount_id(fd: int) -> int:
+    """Return the id of the mount in which an open file lies: proc_pid_fdinfo(5)."""
+    with open(f"/proc/self/fdinfo/{fd}") as file:  # noqa: PTH123 imports little
+        return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
+
+
+def _bind(fd: int, point: int, *, read_only: bool) -> int:
+    """Bind-mount the open file `fd` on the open mount point `point`; return the id of the mount.
+
+    Closes `point`. Both are O_PATH descriptors of this mount namespace.
     """
     namespaces.mount(_path(fd), _path(point), None, MS_BIND | MS_REC)
     bound = _open_mount(point)
     _check_mount(os.path.samestat(os.fstat(bound), os.fstat(fd)), bound)
-    # The kernel ignores these flags in the first mount(2) of a bind mount: mount(2).
+    # The kernel ignores these flags in the first mount(2) of a bind mount: mount(2). The second one replaces
+    # those of the source's mount, which may be read-only or noexec on this machine.
     flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
+    flags |= os.fstatvfs(bound).f_flag & (MS_RDONLY | MS_NOEXEC)
     namespaces.mount("none", _path(bound), None, flags)
+    mount_id = _mount_id(bound)
     os.close(bound)
+    return mount_id
 
 
 def _mount_tmpfs(point: int, options: str = "mode=755,size=1m") -> int:
@@ -149,17 +174,16 @@ def _shadow(directory: int) -> int:
     return tmpfs
 
 
-def _mount_point(target: str, writable: set[int], *, directory: bool) -> int:
-    """Open the mount point `target`, or make it without writing to the machine's file systems.
+def _mount_point(target: str, writable: _Writable, *, directory: bool) -> int:
+    """Open the mount point `target`, or make it without writing to the machine's files.
 
-    `writable` has the devices of the tmpfs that are the container's own by now. A process of the Pod may
-    change its volumes meanwhile: all is opened, made and mounted relative to descriptors, without following
-    its links.
+    A process of the Pod may change its volumes meanwhile: all is opened, made and mounted relative to
+    descriptors, without following its links.
     """
     fd, missing = trusted_path.open_deepest(target)
-    if missing and os.fstat(fd).st_dev not in writable:
+    if missing and not writable.has(fd):
         fd = _shadow(fd)
-        writable.add(os.fstat(fd).st_dev)
+        writable.devices.add(os.fstat(fd).st_dev)
     return _make(fd, missing, directory=directory)
 
 
@@ -185,16 +209,17 @@ def _isolate_files(view: dict[str, Any], user: int) -> None:
         if mount["is_resolved"]:
             _check_path(opened[mount["source"]], mount["source"])
     tops = {"/" + mount["target"].split("/")[1] for mount in mounts}
-    writable: set[int] = set()  # as for `_mount_point`
+    writable = _Writable()
     if not all(os.path.exists(top) for top in tops):  # noqa: PTH110 imports little
         _new_root()
-        writable.add(os.stat("/").st_dev)  # noqa: PTH116 imports little
+        writable.devices.add(os.stat("/").st_dev)  # noqa: PTH116 imports little
     covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 imports little
     for path in covered:
         if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone
             namespaces.mount_tmpfs(path)
-            writable.add(os.stat(path).st_dev)  # noqa: PTH116 imports little
-    _bind(opened[view["tmp"]], os.open("/tmp", os.O_PATH | os.O_CLOEXEC), read_only=False)  # noqa: S108 its own
+            writable.devices.add(os.stat(path).st_dev)  # noqa: PTH116 imports little
+    private = os.open("/tmp", os.O_PATH | os.O_CLOEXEC)  # noqa: S108 a mount point
+    writable.mounts.add(_bind(opened[view["tmp"]], private, read_only=False))
     for path in view["keep"]:
         if any(path.startswith(cover + "/") for cover in [*covered, "/tmp"]):  # noqa: S108 as above
             point, missing = trusted_path.open_deepest(path)
@@ -219,13 +244,15 @@ def _check_path(fd: int, path: str) -> None:
         )
 
 
-def _mount_volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], user: int) -> None:
+def _mount_volume(mount: dict[str, Any], opened: dict[str, int], writable: _Writable, user: int) -> None:
     """Bind-mount a file or directory, or mount a read-only tmpfs with the files of a ConfigMap or Secret."""
     target = mount["target"]
     if mount["files"] is None:
         fd = opened[mount["source"]]
         point = _mount_point(target, writable, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
-        _bind(fd, point, read_only=mount["read_only"])
+        mount_id = _bind(fd, point, read_only=mount["read_only"])
+        if mount["is_own"] and not mount["read_only"]:
+            writable.mounts.add(mount_id)
         return
     files = [(name, bytes.fromhex(content), mode) for name, content, mode in mount["files"]]
     pages = _SPARE_PAGES + sum(-(-len(content) // _PAGE_BYTES) for _, content, _ in files)  # rounded up

@@ -5,18 +5,17 @@ import base64
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from posixpath import normpath
 from typing import Any
 
 from serving import errors
 from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.node import Node
-from serving.embedded.pod_spec.volume_mounts import KeyedFile, Mount, keyed_files, kind_of
+from serving.embedded.pod_spec.volume_mounts import KeyedFile, Mount, keyed_files, kind_of, normal_path
 from serving.objects import Object
 from serving.resources import kinds
 
 DEFAULT_MODE = 0o400
-"""Mode of files of Secrets and ConfigMaps, which the container's user owns."""
+"""Mode of files of Secrets and ConfigMaps without a mode in the volume. The container's user owns them."""
 
 
 async def config_maps(node: Node, namespace: str, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
@@ -62,7 +61,7 @@ def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
         return str(path)
     source = volume["hostPath"]
     namespace = pod["metadata"]["namespace"]
-    return node.host_paths.resolve(normpath(source["path"]), source.get("type", ""), namespace, user)
+    return node.host_paths.resolve(normal_path(source["path"]), source.get("type", ""), namespace, user)
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
     images: list[MountedImage] = []
     for mount in container.get("volumeMounts") or []:
         volume = volumes[mount["name"]]
-        target = normpath(mount["mountPath"])
+        target = normal_path(mount["mountPath"])
         kind = kind_of(volume)
         if kind in ("configMap", "secret"):
             mounts.append(Mount(target, None, read_only=True, files=await _files(node, pod, volume)))
@@ -96,8 +95,10 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
         else:
             source = await asyncio.to_thread(directory, node, pod, volume, user)
             read_only = bool(mount.get("readOnly"))
-            mounts.append(Mount(target, source, read_only, is_resolved=kind == "hostPath"))
-    return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
+            is_own = kind == "emptyDir"
+            mounts.append(Mount(target, source, read_only, is_resolved=not is_own, is_own=is_own))
+    # By components: a mount comes directly before those inside it, as `/a`, `/a/b`, `/a-b`.
+    return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target.split("/"))), tuple(images))
 
 
 async def _files(node: Node, pod: Object, volume: Object) -> tuple[KeyedFile, ...]:
@@ -112,7 +113,8 @@ async def _files(node: Node, pod: Object, volume: Object) -> tuple[KeyedFile, ..
         if source.get("optional"):
             return ()
         raise errors.Temporary("CreateContainerConfigError", f'{kind} "{name}" not found')
+    mode = source.get("defaultMode")
     try:
-        return keyed_files(data, source, mode=int(source.get("defaultMode") or DEFAULT_MODE))
+        return keyed_files(data, source, mode=DEFAULT_MODE if mode is None else int(mode))
     except KeyError as error:
         raise errors.Temporary("CreateContainerConfigError", f'{kind} "{name}" has no key {error}') from error

@@ -32,6 +32,11 @@ class ContainerExit:
     termination_message: str = ""
     """The message of the program itself; `message` is the node's."""
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether the program did all its work: after a SIGTERM, programs may end with 0 before that."""
+        return self.code == 0 and self.reason != NODE_SHUTDOWN
+
 
 @dataclass(frozen=True)
 class ContainerRun:
@@ -111,7 +116,7 @@ def unknown_exit(finished_at: datetime, message: str) -> ContainerExit:
 
 def restarts(policy: RestartPolicy, exit_: ContainerExit) -> bool:
     """Whether a container with this exit is restarted."""
-    return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
+    return policy == "Always" or (policy == "OnFailure" and not exit_.succeeded)
 
 
 def next_run(run: ContainerRun | None, settings: NodeSettings) -> ContainerRun:
@@ -162,16 +167,16 @@ def retry_at(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
 
 def init_done(inits: Sequence[Container]) -> bool:
     """Whether all init containers have succeeded."""
-    return all(c.run is not None and c.run.exit is not None and c.run.exit.code == 0 for c in inits)
+    return all(c.run is not None and c.run.exit is not None and c.run.exit.succeeded for c in inits)
 
 
 def phase(policy: RestartPolicy, inits: Sequence[Container], mains: Sequence[Container]) -> Phase:
     """Return the Pod's phase."""
-    if policy == "Never" and any(c.run and c.run.exit and c.run.exit.code != 0 for c in inits):
+    if policy == "Never" and any(c.run and c.run.exit and not c.run.exit.succeeded for c in inits):
         return "Failed"
     exits = [c.run.exit for c in mains if c.run is not None and c.run.exit is not None]
     if len(exits) == len(mains) and not any(restarts(policy, exit_) for exit_ in exits):
-        return "Succeeded" if all(exit_.code == 0 for exit_ in exits) else "Failed"
+        return "Succeeded" if all(exit_.succeeded for exit_ in exits) else "Failed"
     return "Running" if any(c.run is not None for c in mains) else "Pending"
 
 
@@ -187,7 +192,7 @@ def next_steps(
         return Steps()
     if not any(c.run for c in mains):  # once one has run, all init containers have succeeded
         for container in inits:
-            if container.run is None or container.run.exit is None or container.run.exit.code != 0:
+            if container.run is None or container.run.exit is None or not container.run.exit.succeeded:
                 init_policy: RestartPolicy = "Never" if policy == "Never" else "OnFailure"
                 return _steps([container], init_policy, now, settings)
     return _steps(mains, policy, now, settings)

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import os
+import re
 import ssl
+import string
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from serving.embedded.kubelet.container import exec_command
 from serving.embedded.kubelet.container.exec_command import RunningContainer
@@ -19,6 +22,10 @@ MAX_HEADERS = 64
 """The most headers of an answer that are read."""
 _DEFAULT_HEADERS = {"User-Agent": "slipway-probe", "Accept": "*/*", "Connection": "close"}
 """Headers of a probe by HTTP, unless its spec has others."""
+
+_PATH_CHARACTERS = "%/!$&'()*+,:;=@[]"
+"""Characters of a path that are sent as they are, beside letters, digits and `-._~`; as in kubelet."""
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True)
@@ -92,20 +99,31 @@ async def _grpc_problem(target: RunningContainer, port: int, service: str, timeo
 async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAnswer:
     host = action.get("host") or target.identity.address
     port = port_of(target.container, action["port"])
-    path = action.get("path") or "/"
     context = None
     if action.get("scheme", "HTTP").upper() == "HTTPS":
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # as kubelet: the probe checks liveness, not identity
+    path = _request_target(action.get("path") or "")
     headers = _request_headers(action, f"{host}:{port}")
     async with _connection(target, action.get("host"), port, context) as (reader, writer):
         lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
         writer.write("\r\n".join(lines).encode())
-        status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split(" ", 2)
+        status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split(None, 2)
         code = int(status_line[1]) if len(status_line) > 1 and status_line[1].isdigit() else 0
         problem = None if 200 <= code < 400 else f"HTTP status {code}"
         return ProbeAnswer(problem, await _read_headers(reader))
+
+
+def _request_target(text: str) -> str:
+    """Return the target of a request for `httpGet.path`, which may be percent-encoded and have a query.
+
+    As kubelet's: it begins with a slash, other characters are percent-encoded, and a fragment is omitted.
+    """
+    path, mark, query = text.partition("#")[0].partition("?")
+    path = quote(_BARE_PERCENT.sub("%25", path), safe=_PATH_CHARACTERS)
+    slash = "" if path.startswith("/") else "/"
+    return f"{slash}{path}{mark}{quote(query, safe=string.punctuation)}"
 
 
 def _request_headers(action: Mapping[str, Any], host: str) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def judge(probe: ContainerProbe, verdict: ProbeVerdict, at: float, *, success: b
         streak = verdict.streak_ok + 1
         ok = True if streak >= probe.successes else verdict.ok
         return ProbeVerdict(ok, streak_ok=streak, proven=True)
-    if not verdict.proven and verdict.counted_at is not None:
+    if probe.kind != "liveness" and not verdict.proven and verdict.counted_at is not None:
         # The tolerance is for a probe that comes shortly before the end of the period.
         counts_from = verdict.counted_at + probe.period - FIRST_PERIOD / 2
         if at < counts_from:

@@ -52,7 +52,8 @@ class PodRunner:
         self._writer = StatusWriter(node.kube, pod)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone = asyncio.Event()
-        """Set when the Pod no longer exists in the API, so that its end need not wait."""
+        """Set when the Pod no longer exists in the API, or was deleted at once: its end need not wait."""
+        self._deleted = False
         self._identity = PodIdentity("", None)
         self._seen_at = clock.now()
         """The beginning of the first start of each container."""
@@ -63,12 +64,13 @@ class PodRunner:
 
     @property
     def gone(self) -> bool:
-        """Whether the Pod no longer exists in the API."""
-        return self._gone.is_set()
+        """Whether the Pod no longer exists in the API, where finalizers may keep a Pod that has ended."""
+        return self._deleted
 
     def changed(self, pod: Object | None) -> None:
         """Take over another version of the Pod; None when it no longer exists in the API."""
         if pod is None:
+            self._deleted = True
             self._gone.set()
         else:
             self.pod = pod
@@ -83,8 +85,7 @@ class PodRunner:
     def restarted(self) -> "PodRunner":
         """Return a new runner of the same Pod, which adopts the running containers."""
         runner = PodRunner(self._node, self.pod)
-        if self.gone:
-            runner.changed(None)
+        runner.changed(None if self.gone else self.pod)
         return runner
 
     async def run(self) -> None:
@@ -170,9 +171,12 @@ class PodRunner:
         )
         meta = self.pod["metadata"]
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
-        self._directory.save(
-            {**identity.record(), "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
-        )
+        record = {**identity.record(), "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
+        try:
+            self._directory.save(record)
+        except OSError:  # the disk is full: the next try takes another identity
+            self._node.identities.release(identity)
+            raise
         return identity
 
     def _reserve_ports(self) -> None:

@@ -13,19 +13,6 @@ PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
 _MIN_QUOTA_MICROSECONDS = 1_000
 """The kernel refuses a smaller quota."""
-_HIGHEST_CPU_WEIGHT = 10_000
-"""The largest value of cpu.weight."""
-
-
-def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that give a cgroup the CPU weight of so many busy processes.
-
-    The kernel's default is the weight of one process: 100 in v2, 1024 in v1.
-    """
-    if "cpu" in cgroups.unified_controllers:
-        weight = min(100 * processes, _HIGHEST_CPU_WEIGHT)
-        return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
-    return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
 
 
 def without_inherited(limits: ContainerLimits, inherited: int) -> ContainerLimits:

@@ -9,10 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock
-from serving.embedded.kubelet.resources.cgroup_limits import group_cpu_weight, limit_writes, oom_file
+from serving.embedded.kubelet.resources.cgroup_limits import limit_writes, oom_file
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.system.isolation import cgroup_files
-from serving.system.isolation.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
+from serving.system.isolation.cgroup_layout import (
+    CONTROLLERS,
+    OPTIONAL_FILES,
+    CgroupLayout,
+    group_cpu_weight,
+    process_limit,
+)
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,5 @@
 """Reconciles Deployments: reads one and its Pods, plans, creates and deletes Pods, writes the status."""
 
-import contextlib
 import datetime as dt
 
 from serving import clock, errors
@@ -136,9 +135,7 @@ class DeploymentController:
     async def _promote(self, deployment: Object, chosen: tuple[pods.PodFacts, ...]) -> None:
         """Make standby Pods replicas; the next reconcile replaces a standby Pod that is gone."""
         for pod in chosen:
-            patch = {"metadata": {"uid": pod.uid, "labels": {names.STANDBY_LABEL: None}}}
-            with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await self._kube.patch(kinds.POD, deployment["metadata"]["namespace"], pod.name, patch)
+            await self._owned.patch(deployment, pod, {"labels": {names.STANDBY_LABEL: None}})
 
     def _free_names(self, deployment: Object, spec: plan.DeploymentSpec, count: int) -> list[str]:
         taken = self._owned.taken(deployment) | {p["metadata"]["name"] for p in self._owned.of(deployment)}

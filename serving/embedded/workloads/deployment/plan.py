@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from serving.embedded.workloads import naming
-from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, deletion_order
 from serving.objects import Object
 
 REPLACE_FAILED_AFTER = dt.timedelta(seconds=10)
@@ -163,11 +163,11 @@ def _surplus(
     if not excess:
         return []
     must_be_new = max(0, len(new) - spec.replicas)
-    ranked = _ranked(new, available)
+    ranked = deletion_order(new, available)
     deletions, remaining = ranked[:must_be_new], ranked[must_be_new:]
     spare = len(available) - sum(p.uid in available for p in deletions) - spec.floor
     return deletions + _deletable(
-        [*_ranked(old, available), *remaining], available, excess - len(deletions), spare
+        [*deletion_order(old, available), *remaining], available, excess - len(deletions), spare
     )
 
 
@@ -182,7 +182,7 @@ def _replaced(
     new_unavailable = sum(p.uid not in available for p in new) + creating
     total = len(new) + creating + len(old)
     limit = total - spec.floor - new_unavailable
-    return _deletable(_ranked(old, available), available, limit, len(available) - spec.floor)
+    return _deletable(deletion_order(old, available), available, limit, len(available) - spec.floor)
 
 
 def _deletable(pods: list[PodFacts], available: set[str], limit: int, spare: int) -> list[PodFacts]:
@@ -197,24 +197,6 @@ def _deletable(pods: list[PodFacts], available: set[str], limit: int, spare: int
             deletable.append(pod)
             spare -= 1
     return deletable
-
-
-def _ranked(pods: list[PodFacts], available: set[str]) -> list[PodFacts]:
-    """Sort by the cost of a deletion, least first.
-
-    Unavailable, not ready, pending, lately ready, often restarted and new Pods come first, in this order.
-    """
-    newest_first = sorted(pods, key=lambda p: (p.created, p.name), reverse=True)
-    return sorted(
-        newest_first,
-        key=lambda p: (
-            p.uid in available,
-            p.ready,
-            p.phase == "Running",
-            -(p.ready_since.timestamp() if p.ready_since else 0),
-            -p.restarts,
-        ),
-    )
 
 
 def next_time(spec: DeploymentSpec, current: list[PodFacts], now: dt.datetime) -> dt.timedelta | None:

@@ -151,7 +151,9 @@ def _without_deadline(
         status, reason, message, keep = "True", STARTED, f"{revision} is being rolled out.", False
     else:
         status, reason, message = "True", PROGRESSED, f"{revision} is progressing."
-        keep = not _progressed(old, counts)
+        # As isCompleteDeployment of progress.go: a complete rollout does not begin again.
+        is_over = reason_before == COMPLETE and counts["replicas"] == counts["updatedReplicas"]
+        keep = is_over or not _progressed(old, counts)
     if keep and before is not None:
         return dict(before)
     return _condition("Progressing", status, reason, message, lastUpdateTime=_stamp(now))

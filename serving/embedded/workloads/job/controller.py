@@ -38,7 +38,9 @@ class JobController:
         await self._owned.confirm_writes(job)
         spec, now = plan.read_spec(job), clock.now()
         owned = self._pods(job)
-        planned = plan.next_step(spec, plan.progress(job), owned, now, self._backoff)
+        planned = plan.next_step(
+            spec, plan.progress(job), owned, now, self._backoff, taken=self._owned.taken(job)
+        )
         await self._report(job, status.report(job, spec, planned.progress, owned, now))
         for event in planned.events:
             self._events.add(job, event)

@@ -3,17 +3,18 @@
 Every Pod of a Job is an attempt with a number, from which its name follows, so that no attempt starts twice.
 Each finished attempt is counted once, by number, in `status.completedIndexes` and
 `status.failedIndexes` (which Kubernetes uses for Indexed Jobs only), so that the counts outlive the
-Pods. An attempt whose Pod was deleted before it finished is not counted, and starts again.
+Pods. An attempt whose Pod was deleted before it finished is not counted, and starts again. A number is
+skipped if a Pod of another owner has its name.
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.embedded.workloads import naming
 from serving.embedded.workloads.job import index_ranges
-from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, parse_time
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, deletion_order, parse_time
 from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.events import EventToEmit
@@ -139,7 +140,13 @@ def attempt_name(spec: JobSpec, attempt: int) -> str:
 
 
 def next_step(
-    spec: JobSpec, before: JobProgress, pods: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
+    spec: JobSpec,
+    before: JobProgress,
+    pods: Sequence[PodFacts],
+    now: dt.datetime,
+    backoff: Backoff,
+    *,
+    taken: Container[str] = (),
 ) -> JobPlan:
     """Return the next step.
 
@@ -149,6 +156,7 @@ def next_step(
         pods: all Pods that it owns; those without an attempt number are ignored.
         now: UTC.
         backoff: the delays of attempts after failures.
+        taken: names of Pods of other owners.
     """
     attempts = [p for p in pods if p.attempt is not None]
     active = tuple(p for p in attempts if p.active)
@@ -165,7 +173,8 @@ def next_step(
         was_running = before.started_at is not None
         events = (EventToEmit("Suspended", "Job suspended"),) if was_running else ()
         return JobPlan(replace(known, started_at=None), delete=active, events=events)
-    return _next(spec, replace(known, started_at=known.started_at or now), attempts, now, backoff)
+    known = replace(known, started_at=known.started_at or now)
+    return _next(spec, known, attempts, now, backoff, taken=taken)
 
 
 def _event(ending: JobEnd) -> EventToEmit:
@@ -224,7 +233,13 @@ def _complete(spec: JobSpec, known: JobProgress, attempts: Sequence[PodFacts]) -
 
 
 def _next(
-    spec: JobSpec, known: JobProgress, attempts: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
+    spec: JobSpec,
+    known: JobProgress,
+    attempts: Sequence[PodFacts],
+    now: dt.datetime,
+    backoff: Backoff,
+    *,
+    taken: Container[str],
 ) -> JobPlan:
     """Return the attempts to start and to delete, of a Job that has not ended."""
     active = [p for p in attempts if p.active]
@@ -235,7 +250,7 @@ def _next(
     due = []
     if spec.active_deadline is not None and known.started_at is not None:
         due.append(known.started_at + spec.active_deadline - now)
-    spare = sorted(active, key=lambda p: (p.ready, p.created, p.name))[: max(len(active) - target, 0)]
+    spare = deletion_order(active)[: max(len(active) - target, 0)]
     leaving = sum(p.terminating and not p.finished for p in attempts)
     missing = max(target - len(active) - leaving, 0)
     delay = _delay(known, attempts, now, backoff)
@@ -249,7 +264,7 @@ def _next(
     start: list[int] = []
     number = 0
     while len(start) < missing:
-        if number not in used:
+        if number not in used and attempt_name(spec, number) not in taken:
             start.append(number)
         number += 1
     return JobPlan(known, tuple(start), tuple(spare), requeue_after=min(due) if due else None)

@@ -8,7 +8,6 @@ labels (https://kubernetes.io/docs/concepts/containers/images/#config-json); the
 """
 
 import base64
-import binascii
 import fnmatch
 import json
 import re
@@ -124,11 +123,12 @@ def _decode(auth: str, where: str) -> tuple[str, str]:
     """Return (user, password) of the field `auth`."""
     try:
         text = base64.b64decode(auth, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+    except ValueError as error:  # of characters outside of ASCII, of base64 or of UTF-8
         raise errors.Permanent("InvalidCredentials", f"{where}: auth: must be base64 of UTF-8") from error
     username, colon, password = text.partition(":")
     if not colon:
         raise errors.Permanent("InvalidCredentials", f"{where}: auth: must hold USER:PASSWORD")
+    # As Docker's CLI, which ignores NULs there: its buffer for the decoded text may end with some.
     return username, password.rstrip("\0")
 
 
@@ -147,5 +147,8 @@ def _matches(key: str, host: str, repository: str) -> bool:
     labels, actual = pattern.split("."), _normal(host).split(".")
     if len(labels) != len(actual):
         return False
-    same = all(fnmatch.fnmatchcase(name, label) for name, label in zip(actual, labels, strict=True))
+    # Equal labels match without a pattern: the brackets of an IPv6 address would be a set of characters.
+    same = all(
+        name == label or fnmatch.fnmatchcase(name, label) for name, label in zip(actual, labels, strict=True)
+    )
     return same and (not path or repository == path or repository.startswith(f"{path}/"))

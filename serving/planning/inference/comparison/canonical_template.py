@@ -2,8 +2,11 @@
 
 The API server stores quantities in its canonical form (`0.5` as `500m`), and leaves out fields without a
 pointer whose value is empty (`omitempty`). https://github.com/kubernetes/api/blob/master/core/v1/types.go
+It rounds amounts of resources up to thousandths (`SetDefaults_ResourceList` in k8s.io/kubernetes,
+pkg/apis/core/v1/defaults.go).
 """
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +16,7 @@ from serving.resources.formats import quantity
 _QUANTITY_MAPS = frozenset({"requests", "limits"})
 _QUANTITIES = frozenset({"sizeLimit", "divisor"})
 _TEXT_MAPS = frozenset({"labels", "annotations", "nodeSelector", "matchLabels"})
-"""Maps of text, in which the API server stores empty values too."""
+"""Maps of text, in which the API server stores empty values too. It leaves out an empty map."""
 _ZERO_IS_ABSENT = frozenset(
     {
         "failureThreshold",
@@ -65,7 +68,7 @@ def _canonical(value: Any, field: str) -> Any:
         if field in _TEXT_MAPS:
             return value
         if field in _QUANTITY_MAPS:
-            return {name: _amount(amount) for name, amount in value.items()}
+            return {name: _thousandths(amount) for name, amount in value.items()}
         members = {name: _canonical(member, name) for name, member in value.items()}
         return {
             name: None if _is_empty(name, member) else member
@@ -79,10 +82,16 @@ def _canonical(value: Any, field: str) -> Any:
 
 def _is_empty(field: str, value: Any) -> bool:
     if isinstance(value, dict):  # another empty one, such as `emptyDir: {}`, differs from an absent field
-        return field in _QUANTITY_MAPS and not value
+        return field in _QUANTITY_MAPS | _TEXT_MAPS and not value
     if isinstance(value, (bool, int)):
         return field in _ZERO_IS_ABSENT and not value
     return value is None or value in ("", [])
+
+
+def _thousandths(value: Any) -> int | Any:
+    """Return an amount of a resource in thousandths, and a value that is no quantity unchanged."""
+    amount = _amount(value)
+    return math.ceil(amount * 1000) if isinstance(amount, Decimal) else amount
 
 
 def _amount(value: Any) -> Decimal | Any:

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from serving import errors
 from serving.runtimes.open_inference import decoding_memory
@@ -126,6 +135,13 @@ class ChatBody(_Body):
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     response_format: ResponseFormat | None = None
 
+    @field_validator("top_logprobs")
+    @classmethod
+    def _has_logprobs(cls, alternatives: int | None, info: ValidationInfo) -> int | None:
+        if alternatives and not info.data.get("logprobs"):
+            raise ValueError("needs logprobs: true")
+        return alternatives
+
     @property
     def most_tokens(self) -> int | None:
         """The limit of generated tokens; None for the rest of the context."""
@@ -192,7 +208,8 @@ def parse(kind: type[Body], body: bytes, memory: int) -> Body:
         first = error.errors()[0]
         value = repr(first["input"])
         shown = value if len(value) < MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
-        message = f"{_path(first['loc'])}: {first['msg']}, got {shown}"
+        rule = first["msg"].removeprefix("Value error, ")  # pydantic's, before a message of our own
+        message = f"{_path(first['loc'])}: {rule}, got {shown}"
         raise errors.ApiError(400, "BadRequest", message) from error
 
 

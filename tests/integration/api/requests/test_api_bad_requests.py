@@ -75,6 +75,22 @@ def test_bad_requests_get_the_right_code(
     assert response.json()["kind"] == "Status"
 
 
+def test_nothing_is_written_when_the_form_of_the_answer_is_refused(client: httpx.Client, maps: str) -> None:
+    table = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    merge = {**table, "Content-Type": "application/merge-patch+json"}
+    bogus = "?includeObject=Bogus"
+    created = client.post(maps + bogus, content=json.dumps(config_map("a")), headers=table)
+    assert (created.status_code, client.get(f"{maps}/a").status_code) == (400, 404)
+    stored = client.post(maps, content=json.dumps(config_map("a"))).json()
+    changed = json.dumps({**stored, "data": {"changed": "x"}})
+    for response in (
+        client.put(f"{maps}/a{bogus}", content=changed, headers=table),
+        client.patch(f"{maps}/a{bogus}", content=changed, headers=merge),
+    ):
+        assert response.status_code == 400
+    assert client.get(f"{maps}/a").json() == stored
+
+
 def test_unsupported_media_types_are_refused(client: httpx.Client, maps: str) -> None:
     protobuf = "application/vnd.kubernetes.protobuf"
     assert client.get(maps, headers={"Accept": protobuf}).status_code == 406

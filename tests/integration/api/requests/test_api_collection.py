@@ -1,4 +1,4 @@
-"""Garbage collection over HTTP: dependents and the content of namespaces."""
+"""Collections and garbage collection over HTTP: dependents and the content of namespaces."""
 
 import time
 
@@ -62,3 +62,18 @@ def test_deleting_all_namespaces_or_the_default_one_is_refused(client: httpx.Cli
     verbs = {r["name"]: r["verbs"] for r in client.get("/api/v1").json()["resources"]}
     assert "deletecollection" not in verbs["namespaces"]
     assert "deletecollection" in verbs["pods"]
+
+
+def test_the_namespace_asterisk_is_empty_when_all_namespaces_have_objects(
+    client: httpx.Client, maps: str
+) -> None:
+    def names(path: str) -> list[str]:
+        return [item["metadata"]["name"] for item in client.get(path).json()["items"]]
+
+    everywhere, asterisk = "/api/v1/configmaps", "/api/v1/namespaces/*/configmaps"
+    client.post(maps, json=config_map("kept"))
+    assert names(asterisk) == []
+    assert "kept" in names(everywhere)
+    assert names(asterisk) == []
+    assert client.delete(asterisk).status_code == 200
+    assert names(maps) == ["kept"]

@@ -1,5 +1,6 @@
 """Slow watchers are disconnected without an effect on others."""
 
+import asyncio
 import json
 import os
 import socket
@@ -11,7 +12,14 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from starlette.types import Message
 
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
+from serving.embedded.apiserver.storage.store import ObjectStore
+from serving.embedded.apiserver.storage.watches import CONNECTION, Hub, Watch, WatchResponse
+from serving.resources import kinds
+from serving.settings import ApiSettings
 from tests.objects.config_maps import MAPS, config_map, events
 from tests.rig.servers.api_process import ApiProcess
 
@@ -159,3 +167,41 @@ def test_memory_of_large_events_is_returned_when_their_watchers_have_gone(tmp_pa
                 time.sleep(0.05)
     finally:
         server.stop()
+
+
+async def test_a_watcher_that_does_not_read_has_one_chunk_when_it_begins_far_behind(tmp_path: Path) -> None:
+    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=50))
+    start = store.version
+    for number in range(20):
+        body = config_map(f"map-{number}") | {"data": {"k": "v" * 100_000}}
+        await store.submit(kinds.CONFIG_MAP, ObjectKey("default", f"map-{number}"), body).committed()
+    rendered: list[int] = []
+    sent: list[bytes] = []
+    sends_chunk, reads = asyncio.Event(), asyncio.Event()
+
+    def render(entry: ObjectVersion) -> bytes:
+        rendered.append(entry.version)
+        return entry.body
+
+    async def send(message: Message) -> None:
+        if message.get("body"):
+            sends_chunk.set()
+            await reads.wait()
+            sent.append(message["body"])
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("the client does not disconnect")
+
+    watch = Watch(kinds.CONFIG_MAP, None, None, start, seconds=0.0)
+    response = WatchResponse(store, Hub(store), ApiSettings(), watch, render)
+    connection = {"is_paused": lambda: False, "abort": lambda: None}
+    scope = {"type": "http", "extensions": {CONNECTION: connection}}
+    sending = asyncio.create_task(response(scope, receive, send))
+    async with asyncio.timeout(10):
+        await sends_chunk.wait()
+        assert 0 < len(rendered) <= 3
+        reads.set()
+        await sending
+    assert b"".join(sent).count(b"\n") == len(rendered) == 20
+    await store.close()

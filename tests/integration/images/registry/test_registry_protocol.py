@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from yarl import URL
 
 from serving import clock, errors
@@ -166,6 +167,34 @@ async def test_additional_scopes_of_the_registry_are_requested(
     finally:
         await runner.cleanup()
     assert tokens.issued_scopes == [{"repository:models/a:pull", "special:thing:use"}]
+
+
+async def test_image_moves_when_registry_and_token_server_compress_all_that_a_request_allows(
+    registry: Registry, fake: FakeRegistry, store: ModelStore, built: Built, tmp_path: Path
+) -> None:
+    @web.middleware
+    async def compress(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if isinstance(response, web.Response) and response.body:
+            response.enable_compression()  # if Accept-Encoding allows it
+        return response
+
+    tokens = TokenServer(tmp_path, {})
+    token_app, registry_app = tokens.app, fake.app
+    for app in (token_app, registry_app):
+        app.middlewares.append(compress)
+    token_runner, token_host = await serve(token_app)
+    registry_runner, host = await serve(registry_app)
+    target = Reference.parse(f"{host}/models/a:v1")
+    fake.statuses[:] = [(401, {"WWW-Authenticate": f'Bearer realm="http://{token_host}/token"'})]
+    try:
+        await push(registry, store, built.digest, target)
+        assert len(await referrers.find(registry, target, built.digest)) == 2
+        assert await pull(registry, ModelStore(tmp_path / "other"), target) == built.digest
+    finally:
+        await registry_runner.cleanup()
+        await token_runner.cleanup()
+    assert tokens.issued_scopes
 
 
 async def test_manifest_with_other_bytes_than_its_digest_is_refused(

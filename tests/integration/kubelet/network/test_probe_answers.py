@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -34,8 +34,8 @@ async def answer_to(content: bytes) -> ProbeAnswer:
         return await probe_client.send(TARGET, {"httpGet": {"port": PORT, "path": "/"}}, 5.0)
 
 
-async def headers_of_a_probe(*pairs: tuple[str, str]) -> list[str]:
-    """Return the lines, without the first one, of the request of a probe with these `httpHeaders`."""
+async def request_of_a_probe(**fields: Any) -> list[str]:
+    """Return the lines of the request of a probe with these fields of `httpGet`."""
     requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,11 +43,16 @@ async def headers_of_a_probe(*pairs: tuple[str, str]) -> list[str]:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         writer.close()
 
-    headers = [{"name": name, "value": value} for name, value in pairs]
     async with await asyncio.start_server(serve, ADDRESS, PORT):
-        action = {"httpGet": {"port": PORT, "path": "/", "httpHeaders": headers}}
+        action = {"httpGet": {"port": PORT, **fields}}
         assert (await probe_client.send(TARGET, action, 5.0)).problem is None
-    return requests[0].decode().strip().split("\r\n")[1:]
+    return requests[0].decode().strip().split("\r\n")
+
+
+async def headers_of_a_probe(*pairs: tuple[str, str]) -> list[str]:
+    """Return the headers of the request of a probe with these `httpHeaders`."""
+    headers = [{"name": name, "value": value} for name, value in pairs]
+    return (await request_of_a_probe(httpHeaders=headers))[1:]
 
 
 async def test_https_probe_of_a_port_with_a_unix_socket_is_answered(
@@ -95,6 +100,28 @@ async def test_header_of_a_probe_replaces_the_default_when_its_name_has_another_
 )
 async def test_malformed_answer_is_a_failure_of_the_probe(content: bytes) -> None:
     assert (await answer_to(content)).problem
+
+
+async def test_probe_succeeds_when_the_status_line_has_no_reason() -> None:
+    assert (await answer_to(b"HTTP/1.1 200\r\n\r\n")).problem is None
+    assert (await answer_to(b"HTTP/1.1 503\r\n\r\n")).problem == "HTTP status 503"
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("", "/"),
+        ("healthz", "/healthz"),
+        ("/a b", "/a%20b"),
+        ("/a%20b/%zz", "/a%20b/%25zz"),
+        ("/(ä);v=1:2", "/(%C3%A4);v=1:2"),
+        ("/a\r\nX: y", "/a%0D%0AX:%20y"),
+        ("/a?verbose=1&q={b}%20c d#e", "/a?verbose=1&q={b}%20c%20d"),
+        ("?a", "/?a"),
+    ],
+)
+async def test_target_of_a_probe_is_a_url_when_its_path_is_none(path: str, target: str) -> None:
+    assert (await request_of_a_probe(path=path))[0] == f"GET {target} HTTP/1.1"
 
 
 async def test_headers_of_a_successful_answer_are_read() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import group_cpu_weight, limit_writes
+from serving.embedded.kubelet.resources.cgroup_limits import limit_writes
 from serving.embedded.kubelet.resources.cgroups import PODS_CPU_WEIGHT, SPARES, TOP, detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
@@ -23,6 +23,7 @@ from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system import processes
+from serving.system.isolation.cgroup_layout import group_cpu_weight
 from tests.rig.servers.node_process import (
     IMPORT_SECONDS,
     PYTHON,

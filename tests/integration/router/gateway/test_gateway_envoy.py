@@ -10,6 +10,7 @@ import pytest
 
 from serving import errors
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
+from serving.router.plan.service import NOTHING_PROVEN
 from serving.router.xds.server import Rejected
 from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
@@ -106,6 +107,17 @@ async def test_unknown_service_is_404_and_unready_service_503_as_json(tmp_path: 
         assert (status, headers["retry-after"]) == (503, "1")
         message = "default/digits: no replica of this service is ready"
         assert body == {"error": message, "reason": "Unavailable"}
+
+
+async def test_a_route_without_backends_is_acknowledged_when_envoy_has_had_no_cluster(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(20):
+            await rig.serve([route("digits", [])], [])
+        status, _, body = await get(session, f"{rig.url}/default/digits/v2/x")
+        assert (status, body["error"]) == (503, f"default/digits: {NOTHING_PROVEN}")
+        async with asyncio.timeout(20):
+            await rig.serve([digits()], SLICES)
+        assert (await get(session, f"{rig.url}/default/digits/v2/x"))[0] == 200
 
 
 async def test_a_client_that_trickles_its_headers_is_cut_off(tmp_path: Path) -> None:

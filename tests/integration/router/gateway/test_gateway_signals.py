@@ -49,11 +49,16 @@ def parsed(page: str, **labels: str) -> Samples:
     return values
 
 
+def collector_of(gateway: GatewayRig) -> StatisticsCollector:
+    record = gateway.data_dir.earlier_answers
+    return StatisticsCollector("local", gateway.admin, gateway.process, record)
+
+
 class Reader:
     """A scraper of one gateway's page."""
 
     def __init__(self, gateway: GatewayRig) -> None:
-        self.signals = StatisticsCollector("local", gateway.admin, gateway.process)
+        self.signals = collector_of(gateway)
         self.signals.mark_routes_known()
         self.know(DIGITS)
 
@@ -354,10 +359,24 @@ async def test_answer_counts_outlive_the_gateway_that_started_envoy(tmp_path: Pa
         await Reader(gateway).until(_duration_seconds_count=4, s_received_total=4, **{"s_total 2xx": 4})
 
 
+async def test_counts_of_a_revision_that_is_back_outlive_the_gateway(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (gateway, reader, session), backend(REPLICA, PORT):
+        for _ in range(3):
+            await ask(gateway, session)
+        await reader.until(_duration_seconds_count=3)
+        await gateway.serve([], [])
+        await reader.read_all()
+        await gateway.serve([DIGITS], [endpoint_slice("digits-a", [REPLICA])])
+        await ask(gateway, session)
+        expected = {"_duration_seconds_count": 1.0, "s_received_total": 1.0, "s_total 2xx": 1.0}
+        await reader.until(**expected)
+        await Reader(gateway).until(**expected)
+
+
 async def test_page_is_unavailable_before_all_routes_are_known(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as gateway:
         with pytest.raises(errors.Unavailable):
-            await StatisticsCollector("local", gateway.admin, gateway.process).page()
+            await collector_of(gateway).page()
 
 
 async def test_page_is_served_at_the_port_in_the_data_directory(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@ import json
 
 import pytest
 
-from autoscaler.observation import Capacity, Load
+from autoscaler.decision import Band
+from autoscaler.observation import Capacity, Load, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
+from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
+from autoscaler.policy.need import Need
+from autoscaler.policy.scale_to_zero import idle_need
 from autoscaler.policy.startup import MOST_LOST, UNKNOWN, StartupTimes
 from autoscaler.policy.window import WindowMaximum
 
@@ -93,6 +97,26 @@ def test_a_measured_capacity_is_lowered_when_replicas_are_saturated_below_it(rea
     assert estimate.value is not None
     assert estimate.value.rate == pytest.approx(real, rel=0.05)
     assert estimate.source == "Corrected"
+
+
+def corrected() -> CapacityEstimate:
+    """Return a measured capacity of 10 per second that saturation has corrected to about 5."""
+    estimate = CapacityEstimate(Capacity(10.0, 10.0))
+    for _ in range(100):
+        estimate.learn(served(10.0, 1, 5.0, 40.0), 1)
+    return estimate
+
+
+def test_a_correction_is_dropped_when_another_capacity_was_measured() -> None:
+    state = json.loads(json.dumps(corrected().state()))
+    same, other = CapacityEstimate(Capacity(10.0, 10.0)), CapacityEstimate(Capacity(20.0, 10.0))
+    for estimate in (same, other):
+        estimate.restore(state)
+    assert same.value == corrected().value
+    assert (other.value, other.source) == (Capacity(20.0, 10.0), "Profile")
+    del state["measured"]
+    other.restore(state)
+    assert other.source == "Corrected", "a state of an earlier release"
 
 
 def test_a_measured_capacity_is_raised_when_replicas_carry_more() -> None:
@@ -189,14 +213,13 @@ def test_work_in_tokens_is_learned_in_tokens() -> None:
     assert estimate.value.rate == pytest.approx(8 * 700, rel=0.05)
 
 
-def hourly(days: int) -> tuple[IdleTimes, float]:
-    """Return idle times after a minute of requests at each full hour, and the last one's end."""
-    idle, last = IdleTimes(), START
-    for minute in range(days * 24 * 60 - 59):
+def regular(period: float, days: int) -> tuple[IdleTimes, float]:
+    """Return idle times after a minute of requests in each period, and the time of the next request."""
+    idle = IdleTimes()
+    for minute in range(days * 24 * 60):
         begin = START + 60 * minute
-        idle.observe(begin, begin + 60, minute % 60 == 0)
-        last = begin + 60
-    return idle, last
+        idle.observe(begin, begin + 60, is_busy=60 * minute % period == 0)
+    return idle, START + days * 24 * HOUR
 
 
 def test_last_replica_is_kept_while_requests_are_likely_and_removed_after_a_long_silence() -> None:
@@ -233,22 +256,40 @@ def test_no_replica_is_kept_or_prewarmed_without_any_request() -> None:
     assert not idle.prewarms(START, 60.0, 0.5)
 
 
-def test_replica_is_prewarmed_before_hourly_requests() -> None:
-    idle, last = hourly(4)
-    startup = 240.0
-    due = last - 60 + HOUR
-    assert any(
-        idle.prewarms(due - before, startup, 0.5) or idle.keeps(due - before, startup, 0.5)
-        for before in (300.0, 270.0, 240.0)
-    )
+@pytest.mark.parametrize(("period", "days"), [(HOUR, 4), (6 * HOUR, 40), (24 * HOUR, 40)])
+@pytest.mark.parametrize("startup", [60.0, 120.0, 240.0])
+def test_replica_is_prewarmed_when_a_start_ends_shortly_before_regular_requests(
+    period: float, days: int, startup: float
+) -> None:
+    idle, due = regular(period, days)
+    for before in range(60, int(startup) + 60, 60):
+        assert idle.prewarms(due - before, startup, 0.5), before
+
+
+@pytest.mark.parametrize("startup", [20.0, 60.0, 240.0])
+def test_no_replica_is_prewarmed_hours_before_the_usual_time_of_day(startup: float) -> None:
+    idle, due = regular(24 * HOUR, 40)
+    for hours in (1, 2, 6, 12):
+        assert not idle.prewarms(due - hours * HOUR, startup, 0.5), hours
+
+
+def test_a_prewarmed_replica_is_kept_until_the_request() -> None:
+    """The rule that keeps a replica looks hours ahead: for it a start of 20 s is not worth the time."""
+    idle, due = regular(HOUR, 40)
+    config, need = PolicyConfig(0, 9), Need(0, 0, "Load", "", Band(0.0, 0.0, 0.0, 0.0), 0.0)
+    for before in range(60, 0, -5):
+        replicas = Replicas(desired=int(before < 60), ready=int(before < 40))
+        decided = idle_need(need, 0, replicas, idle, config, now=due - before, startup=20.0)
+        assert decided.replicas == 1, before
+        assert decided.reason == ("KeepAlive" if replicas.desired else "Prewarm")
 
 
 def test_idle_times_are_the_same_when_restored_from_json() -> None:
-    idle, last = hourly(2)
+    idle, due = regular(HOUR, 2)
     restored = IdleTimes()
     restored.restore(json.loads(json.dumps(idle.state())))
     assert restored.last_request == idle.last_request
     for startup in (10.0, 300.0):
-        now = last + HOUR / 3
+        now = due - 2 / 3 * HOUR
         assert restored.keep_seconds(now, startup, 0.5) == idle.keep_seconds(now, startup, 0.5)
         assert restored.prewarms(now, startup, 0.5) == idle.prewarms(now, startup, 0.5)

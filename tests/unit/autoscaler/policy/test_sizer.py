@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Load, Observation, Replicas
-from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.config import PolicyConfig, Zero
 from autoscaler.policy.sizer import MOST_CATCH_UP, STALE_SECONDS, Sizer
 
 START = 1_700_006_400.0
@@ -105,6 +106,30 @@ def test_the_count_is_held_when_metrics_are_missing_for_ten_minutes(least: int) 
 def test_count_never_reaches_zero_without_a_reading() -> None:
     world = SizedService(0, ready=3)
     assert set(counts(world, None, 600)) == {3}
+
+
+@pytest.mark.parametrize("idle", [30.0, 600.0, None])
+def test_a_replica_that_another_writer_starts_is_kept_for_the_idle_time_when_no_request_has_come(
+    idle: float | None,
+) -> None:
+    world = SizedService(0, ready=0, startup=60.0)
+    world.sizer = Sizer(replace(world.sizer.config, zero=Zero(idle=idle)))
+    assert set(counts(world, 0.0, 60)) == {0}
+    world.desired, world.starting = 1, [world.now]
+    assert set(counts(world, 0.0, 60)) == {1}, "it is starting"
+    assert world.ready == 1
+    if idle is not None:
+        assert set(counts(world, 0.0, idle - 5)) == {1}
+    assert counts(world, 0.0, 12 * 3600)[-1] == 0
+
+
+def test_a_start_that_never_ends_is_abandoned_when_no_request_has_come() -> None:
+    world = SizedService(0, ready=0, startup=math.inf)
+    world.sizer.startup.learn([60.0], [])
+    counts(world, 0.0, 60)
+    world.desired, world.starting = 1, [world.now]
+    assert set(counts(world, 0.0, 115)) == {1}
+    assert counts(world, 0.0, 10) == [0, 0]
 
 
 def test_a_count_is_held_for_a_while_when_the_controller_has_just_started() -> None:

@@ -60,3 +60,16 @@ def test_idle_time_goes_on_when_the_spec_changes() -> None:
     assert decided(state, RESTART + IDLE - STEP) == 1
     state.configure(CONFIG)
     assert decided(state, RESTART + 300.0) == 0
+
+
+def test_capacity_is_that_of_the_new_profile_when_another_revision_serves() -> None:
+    state = TargetState(CONFIG)
+    for now in range(0, 600, 5):
+        load = Load(now, now + STEP, 50, 50, 25, 40, 0, 8)
+        state.decide(Observation(now + STEP, Replicas(1, 1), load))
+    assert state.sizer is not None
+    assert state.sizer.capacity.source == "Corrected"
+    state.configure(replace(CONFIG, max_replicas=8))
+    assert state.sizer.capacity.source == "Corrected"
+    state.configure(replace(CONFIG, capacity=Capacity(20.0, 1.0)))
+    assert state.sizer.capacity.value == Capacity(20.0, 1.0)

@@ -3,14 +3,23 @@
 import asyncio
 import gzip
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import pytest
 
 from autoscaler.simulate.workloads.traces import BinTrace, parse
-from serving import errors
+from serving import clock, errors
 from serving.cli.autoscale import record
-from serving.cli.autoscale.record import HEADER, MEMBER_SECONDS, CountedPredictor, Counter, Trace, counts
+from serving.cli.autoscale.record import (
+    GONE_SECONDS,
+    HEADER,
+    MEMBER_SECONDS,
+    CountedPredictor,
+    Counter,
+    Trace,
+    counts,
+)
 from serving.cli.autoscale.sources import text
 
 DIGITS = CountedPredictor("default", "digits", "stable")
@@ -27,11 +36,12 @@ slipway_requests_total{namespace="default",inference="digits",predictor="stable"
 
 
 def test_counts_are_those_of_the_predictor_by_revision() -> None:
-    assert sorted(counts(PAGE, DIGITS).values()) == [5, 7]
+    assert sorted((counts(PAGE, DIGITS) or {}).values()) == [5, 7]
 
 
-def test_a_page_without_the_metric_has_no_counts() -> None:
-    assert counts("# nothing\n", DIGITS) == {}
+def test_page_is_not_a_gateway_s_when_it_lacks_the_metric() -> None:
+    assert counts("# nothing\n", DIGITS) is None
+    assert counts("# TYPE slipway_requests_received_total counter\n", DIGITS) == {}
 
 
 def test_requests_before_the_recording_are_not_counted() -> None:
@@ -114,6 +124,68 @@ async def test_a_recording_ends_when_its_duration_is_no_whole_second(
     async with aiohttp.ClientSession() as session, asyncio.timeout(5):
         await record._add_rows(session, dict, DIGITS, Counter(), trace, asyncio.Event(), 0.5)
     assert trace.close() == 1
+
+
+class Recording(asyncio.Event):
+    """A recording whose pages are read once a second of its own time; a page that fails takes a second."""
+
+    def __init__(self, folder: Path, readings: list[dict[str, dict[str, float]]]) -> None:
+        super().__init__()
+        self.path = folder / "x.csv"
+        self.counter = Counter()
+        self.counter.arrived(readings[0])
+        self.readings = readings[1:]
+        self.known = readings[0].keys()
+        self.now = 0.0
+
+    async def wait(self) -> Literal[True]:
+        self.now += 1.0
+        return True
+
+    async def read(self, *_: object) -> dict[str, dict[str, float]]:
+        reading = self.readings.pop(0)
+        if reading.keys() < self.known:
+            self.now += 1.0
+        if not self.readings:
+            self.set()
+        return reading
+
+    async def rows(self, monkeypatch: pytest.MonkeyPatch, limit: float = 1000.0) -> list[float]:
+        """Return the requests of each second."""
+        monkeypatch.setattr(record, "_read", self.read)
+        monkeypatch.setattr(record, "TIMEOUT_SECONDS", 0.0)
+        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+        async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+            trace = Trace(self.path)
+            await record._add_rows(session, dict, DIGITS, self.counter, trace, self, limit)
+        trace.close()
+        return [float(line.split(",")[1]) for line in self.path.read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("other", [{}, {"b": {"r": 1.0}}], ids=["alone", "beside another"])
+async def test_requests_are_spread_over_the_seconds_in_which_a_gateway_did_not_answer(
+    other: dict[str, dict[str, float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [{"a": {"r": count}, **other} for count in (0.0, 10.0, 50.0)]
+    recording = Recording(tmp_path, [*answers[:2], *[other] * 3, answers[2]])
+    assert await recording.rows(monkeypatch) == [10.0] * 5
+
+
+async def test_recording_goes_on_without_a_gateway_when_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = GONE_SECONDS + 1
+    readings = [{"b": {"r": 10.0 * second}} for second in range(1, seconds + 1)]
+    back = [{"a": {"r": count}, **readings[-1]} for count in (500.0, 501.0)]
+    recording = Recording(tmp_path, [{"a": {"r": 0.0}, "b": {"r": 0.0}}, *readings, *back])
+    assert await recording.rows(monkeypatch) == [10.0] * seconds + [0.0, 1.0]
+
+
+async def test_recording_ends_without_a_peak_when_its_gateway_was_silent_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = Recording(tmp_path, [{"a": {"r": 0.0}}, *[{}] * 3, {"a": {"r": 40.0}}])
+    assert await recording.rows(monkeypatch, limit=2.0) == [10.0] * 2
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class Prometheus(HTTPServer):
     queries: list[dict[str, str]]
     authorizations: list[str]
     refusal = ""
+    answer: Any = None
+    """An answer in place of the series."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -43,6 +45,8 @@ class Handler(BaseHTTPRequestHandler):
         body: dict[str, Any] = {"status": "success", "data": {"resultType": "matrix", "result": series}}
         if self.server.refusal:
             body = {"status": "error", "error": self.server.refusal}
+        if self.server.answer is not None:
+            body = self.server.answer
         self.send_response(400 if self.server.refusal else 200)
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
@@ -87,6 +91,13 @@ def test_a_long_range_is_queried_in_parts_without_overlap(prometheus: Prometheus
 def test_an_error_of_prometheus_is_reported_with_its_message(prometheus: Prometheus) -> None:
     prometheus.refusal = "parse error: unexpected )"
     with pytest.raises(errors.UserError, match="refuses the query: parse error"):
+        sources.read(source(prometheus, 5))
+
+
+@pytest.mark.parametrize("answer", [[], "ok", 1, {"status": "success", "data": [1]}, {"status": "success"}])
+def test_an_answer_is_refused_when_it_is_not_of_a_prometheus(answer: Any, prometheus: Prometheus) -> None:
+    prometheus.answer = answer
+    with pytest.raises(errors.UserError, match="the response is not a range of values"):
         sources.read(source(prometheus, 5))
 
 

@@ -142,6 +142,7 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
             "models: {policy: {signed: true}}",
             "models.policy.signed: must be false where models.policy.keys names no key",
         ),
+        ("models: {policy: {signed: true, keys: ' , '}}", "where models.policy.keys names no key, not true"),
         (
             "models: {policy: {noCode: true}}",
             "models.policy.noCode: unknown setting; did you mean models.policy.no_code?",
@@ -184,6 +185,25 @@ def test_a_variable_of_an_unknown_setting_is_refused(data_dir: DataDir) -> None:
     assert "SLIPWAY_GATEWAY__PROT: gateway.prot: unknown setting" in refused(
         data_dir, SLIPWAY_GATEWAY__PROT="1"
     )
+
+
+@pytest.mark.parametrize("text", ["", "gateway: {port: 8080}"])
+def test_a_variable_below_a_setting_is_refused_when_the_setting_has_a_value(
+    data_dir: DataDir, text: str
+) -> None:
+    data_dir.config.write_text(text)
+    environment = {"SLIPWAY_GATEWAY__PORT__X": "1"}
+    with pytest.raises(errors.UserError) as refusal:
+        load(data_dir, None, {"gateway.port": ("--gateway-port", 6)}, environment)
+    message = "SLIPWAY_GATEWAY__PORT__X: gateway.port.x: unknown setting; did you mean gateway.port?"
+    assert str(refusal.value) == message
+
+
+def test_a_section_is_refused_once_when_it_is_a_value_and_a_variable_sets_a_part(data_dir: DataDir) -> None:
+    message = refused(data_dir, "gateway: 3", SLIPWAY_GATEWAY__PORT="1")
+    assert message.splitlines() == [
+        f"{data_dir.config}: gateway: Input should be a dictionary or an instance of GatewaySettings, not 3"
+    ]
 
 
 def test_unrelated_variables_are_ignored(data_dir: DataDir) -> None:

@@ -72,6 +72,16 @@ def test_shown_configuration_is_a_file_with_the_same_values(
     assert json.loads(capsys.readouterr().out) == expected
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_shown_configuration_is_a_file_when_a_value_is_long(
+    end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots = ", ".join(f"/srv/models/of-team-{number}" for number in range(8)) + end
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"node": {"host_path_roots": roots}}))
+    printing.show(every=False, output="yaml", data_dir=tmp_path)
+    assert yaml.safe_load(capsys.readouterr().out) == {"node": {"host_path_roots": roots}}
+
+
 def test_a_setting_is_not_shown_when_it_is_set_to_its_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

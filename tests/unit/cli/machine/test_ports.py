@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from serving import errors
 from serving.cli.machine import ports
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS
 from tests.rig.machine import port_thief
+
+ELSEWHERE = "203.0.113.9"
+"""An address that no machine has: TEST-NET-3, RFC 5737."""
 
 
 def free() -> int:
@@ -27,6 +31,24 @@ def test_a_kubeconfig_is_deleted_when_the_port_changes(tmp_path: Path) -> None:
     assert where.kubeconfig.exists()
     assert ports.choose(where, DEFAULTS, free(), None) != first
     assert not where.kubeconfig.exists()
+
+
+@pytest.mark.parametrize("section", ["api", "gateway"])
+def test_host_is_refused_with_the_reason_when_nothing_can_listen_on_it(section: str, tmp_path: Path) -> None:
+    where = DataDir(tmp_path)
+    settings = replace(DEFAULTS, **{section: replace(getattr(DEFAULTS, section), host=ELSEWHERE)})
+    message = f"^{section}.host: must be .*, got '{ELSEWHERE}': Cannot assign requested address$"
+    with pytest.raises(errors.UserError, match=message):
+        ports.choose(where, settings, free(), None)
+    assert not where.ports.exists()
+
+
+def test_port_is_refused_when_another_program_has_it(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind((DEFAULTS.api.host, 0))
+        port = other.getsockname()[1]
+        with pytest.raises(errors.UserError, match=f"^port {port} on {DEFAULTS.api.host} is in use; "):
+            ports.choose(DataDir(tmp_path), DEFAULTS, port, free())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")

@@ -52,6 +52,14 @@ def test_a_directory_that_may_not_be_entered_is_refused_by_its_name(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b/..}",
             "one.yaml: .*namespace: .*'b/..'",
         ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: 2024}",
+            "one.yaml: ConfigMap: metadata.namespace: must be a string, not int",
+        ),
+        ("kind: List\nitems: 5", "one.yaml: List: items: must be a list, not int"),
+        ("kind: List\nitems: {a: b}", "one.yaml: List: items: must be a list, not dict"),
+        ("kind: List\nitems: false", "one.yaml: List: items: must be a list, not bool"),
+        ("kind: List\nitems:", "no objects"),
         ("", "no objects"),
     ],
 )

@@ -30,6 +30,17 @@ def test_times_in_the_header_are_absolute_and_relative() -> None:
     assert "Finalizers:        x/y, z/w" in text
 
 
+def test_the_end_of_a_grace_period_is_in_the_future() -> None:
+    meta = {
+        "name": "a",
+        "creationTimestamp": "2026-01-02T10:00:00.5Z",  # by a clock that is ahead
+        "deletionTimestamp": "2026-01-02T10:00:29Z",
+    }
+    text = sections.head(kinds.POD, {"metadata": meta}, NOW)
+    assert "DeletionTimestamp: 2026-01-02T10:00:29Z (in 29s)" in text
+    assert "CreationTimestamp: 2026-01-02T10:00:00.5Z (0s ago)" in text
+
+
 def test_events_have_the_columns_of_kubectl_oldest_first() -> None:
     later = event("Later", "2026-01-02T09:59:50Z")
     often = event("Often", "2026-01-02T09:55:00Z", count=3, firstTimestamp="2026-01-02T08:00:00Z")
@@ -37,6 +48,33 @@ def test_events_have_the_columns_of_kubectl_oldest_first() -> None:
     assert lines[0].split() == ["TYPE", "REASON", "AGE", "FROM", "MESSAGE"]
     assert "5m (x3 over 120m)" in lines[1]
     assert lines[2].split() == ["Normal", "Later", "10s", "c", "m"]
+
+
+def test_events_of_a_series_have_its_count_last_time_and_reporter() -> None:
+    series = {"count": 4, "lastObservedTime": "2026-01-02T09:59:55.000000Z"}
+    repeated = {
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "eventTime": "2026-01-02T08:00:00.000000Z",
+        "series": series,
+        "reportingComponent": "default-scheduler",
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "message": "m",
+    }
+    lines = sections.events([repeated, event("Earlier", "2026-01-02T09:55:00Z")], NOW).splitlines()
+    assert lines[1].split()[1] == "Earlier"
+    assert lines[2].split() == [
+        "Warning",
+        "FailedScheduling",
+        "5s",
+        "(x4",
+        "over",
+        "120m)",
+        "default-scheduler",
+        "m",
+    ]
 
 
 def test_events_are_none_without_events() -> None:
@@ -78,6 +116,17 @@ def test_a_start_from_zero_shows_the_duration_of_its_phases() -> None:
     lines = [line.split() for line in sections.wakes([scaler, quiet], NOW).splitlines()]
     assert lines == [["ARM", "AGE", "TOTAL", "DECIDE", "LOAD", "OTHER"], ["a", "30s", "102", "21", "80", "0"]]
     assert sections.wakes([quiet], NOW) == ""
+
+
+def test_the_newest_of_the_starts_from_zero_is_shown_when_activators_report_several() -> None:
+    def woken(reporter: str, accepted_at: str, total: float) -> dict[str, Any]:
+        wake = {"pod": "p", "acceptedAt": accepted_at, "phases": [], "total": total}
+        return {"reporter": reporter, "lastWake": wake}
+
+    newer, older = woken("a", "2026-01-02T09:59:58Z", 95), woken("b", "2025-12-31T10:00:00Z", 5000)
+    for demand in ([newer, older], [older, newer]):
+        scaler = {"metadata": {"labels": {names.PREDICTOR_LABEL: "arm"}}, "status": {"demand": demand}}
+        assert sections.wakes([scaler], NOW).splitlines()[1].split() == ["arm", "2s", "95"]
 
 
 def test_the_start_of_a_pod_is_a_table_of_phases() -> None:

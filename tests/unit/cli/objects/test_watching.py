@@ -1,13 +1,14 @@
 """`slipway get -w` where the API has forgotten changes."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from serving import errors
 from serving.cli.objects import watching
 from serving.cli.output.formats import Output
-from serving.kube.connection.client import WatchEvent
+from serving.kube.connection.client import Listing, WatchEvent
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -67,3 +68,30 @@ async def test_an_object_that_does_not_exist_is_not_waited_for() -> None:
     with pytest.raises(errors.NotFound):
         await watching.follow(kube, selection, Output("name"), by_arm=False)
     assert not kube.watches
+
+
+class RestartingKube(ForgetfulKube):
+    """Its second list meets a restart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = 0
+
+    async def list(self, *arguments: Any, **options: Any) -> Listing:
+        self.lists += 1
+        if self.lists == 2:
+            raise errors.Unavailable("restarting")
+        return await super().list(*arguments, **options)
+
+
+async def test_an_api_that_restarts_is_waited_for_when_it_has_forgotten_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "RETRY_SECONDS", 0)
+    kube = RestartingKube()
+    newest = kube.add(kinds.CONFIG_MAP, _map("a"))["metadata"]["resourceVersion"]
+    with pytest.raises(Ended):
+        await watching.follow(
+            kube, watching.Selection(kinds.CONFIG_MAP, "default"), Output("name"), by_arm=False
+        )
+    assert (kube.lists, kube.watches) == (3, [(newest, "")] * 2)

@@ -93,6 +93,11 @@ def test_a_model_version_that_was_not_measured_is_refused_by_name() -> None:
         change.check(tuning(), tuned_target(inference(modelVersion="v2")), other, measured(inference()))
 
 
+def test_a_predictor_is_refused_when_its_model_version_has_changed_since_it_was_read() -> None:
+    with pytest.raises(errors.UserError, match="serves v2 now, and v1 was measured"):
+        change.check(tuning(), tuned_target(inference(modelVersion="v2")), VERSION, measured(inference()))
+
+
 def test_a_predictor_is_refused_when_an_untuned_field_has_changed() -> None:
     more = {"template": {"containers": [{"name": "predictor", "env": [{"name": "X", "value": "y"}]}]}}
     with pytest.raises(errors.UserError, match=r"env\[X\]\.value") as refused:

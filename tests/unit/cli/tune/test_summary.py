@@ -110,6 +110,14 @@ def test_an_unknown_regret_is_not_shown() -> None:
     assert cells(summary.status(running, [measured(1, *SPEC)], NOW))[1][6] == "0.0%"
 
 
+def test_running_trials_have_the_parameters_of_all_of_them() -> None:
+    trials = [trial(1, purpose="Baseline"), trial(2, *SPEC)]
+    header, baseline, explore = cells(summary.running(experiment(phase="Running"), trials, NOW))
+    assert header[:5] == ["NOW", "CPU", "MEMORY", "BATCHSIZE", "OMP_NUM_THREADS"]
+    assert baseline[:5] == ["digits-1", "N/A", "N/A", "N/A", "N/A"]
+    assert explore[:5] == ["digits-2", *SPEC]
+
+
 def test_an_ended_experiment_shows_the_recommendation_and_no_running_trial() -> None:
     running = experiment(
         phase="Succeeded",

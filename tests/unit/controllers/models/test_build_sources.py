@@ -1,7 +1,9 @@
 """The directories that the image of a ModelVersion is built from, and those that it is not."""
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -155,3 +157,24 @@ async def test_version_is_built_when_its_source_is_private_or_its_own_copy_of_an
     copy.mkdir(parents=True, mode=0o700)
     (copy / "model.joblib").write_text("weights")
     assert await machine.built({"path": str(copy)}) == ["model.joblib"]
+
+
+@pytest.mark.parametrize("name", ["out", "data", "model.joblib"])
+async def test_version_is_retried_when_the_controllers_may_not_read_a_file_of_its_source(
+    name: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "out"
+    (source / "data").mkdir(parents=True)
+    (source / "data" / "model.joblib").write_text("weights")
+    original = os.open
+
+    def forbidding(path: Any, *arguments: Any, **options: Any) -> int:
+        if path == name:
+            raise PermissionError(13, "Permission denied", path)
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", forbidding)
+    rule = f"{source}: must be readable for user {os.geteuid()} of the controllers, got {name}: Permission denied"
+    with pytest.raises(errors.Temporary, match=re.escape(rule)) as caught:
+        await machine.built({"path": str(source)})
+    assert caught.value.reason == "OutputNotReadable"

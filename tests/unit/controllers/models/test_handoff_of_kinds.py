@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from serving.controllers.models.modelversion import ModelVersionController
 from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.kube import Watches, optional_informer
+from serving.kube.connection.client import WatchEvent
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import conditions, kinds, names
@@ -25,6 +27,13 @@ from tests.objects.training_jobs import JOB_SET, NS, RAY_JOB, TRAIN_JOB, served
 from tests.rig.control_plane.convergence import QUICK, running, until
 
 RAY = served(RAY_JOB)
+CRON_JOB = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "uid": "c1"}}
+GONE_SET = {
+    "apiVersion": served(JOB_SET).api_version,
+    "kind": "JobSet",
+    "metadata": {"name": "gone", "uid": "g1"},
+}
+"""A JobSet that the API does not have."""
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +229,80 @@ async def test_part_is_released_when_the_kind_of_its_owner_appears_later(cluster
         await until(lambda: not cluster.is_held(kinds.JOB, "part"))
 
 
+async def test_part_waits_when_the_kind_of_its_owner_is_not_listed_yet(cluster: Cluster) -> None:
+    api, answered = cluster.api, asyncio.Event()
+    api.serve(served(JOB_SET))
+    served_groups = api.documents["/apis"]
+
+    def groups() -> Object:
+        if not answered.is_set():
+            raise errors.Unavailable("not yet")
+        assert isinstance(served_groups, dict)
+        return served_groups
+
+    api.documents["/apis"] = groups
+    api.add(kinds.JOB, finished_part(api.add(served(JOB_SET), jobs.job(JOB_SET, "set"))))
+    api.add(kinds.JOB, batch_job("lost", GONE_SET))
+    api.add(kinds.JOB, batch_job("own", CRON_JOB))
+    async with cluster.controlled():
+        await until(lambda: cluster.is_held(kinds.JOB, "own"))
+        assert not cluster.is_held(kinds.JOB, "lost")
+        answered.set()
+        await until(lambda: cluster.is_held(served(JOB_SET), "set"))
+        await until(lambda: cluster.is_held(kinds.JOB, "lost"), "the owner does not exist")
+    assert not was_held(api, "part")
+    assert cluster.versions() == {}
+
+
+@pytest.mark.parametrize("loss", ["removed", "forbidden"])
+async def test_part_makes_no_version_when_its_owner_made_one_and_cannot_be_read(
+    cluster: Cluster, loss: str
+) -> None:
+    api = cluster.api
+    api.serve(served(JOB_SET))
+    owner = api.add(served(JOB_SET), jobs.job(JOB_SET, "set"))
+    api.change(served(JOB_SET), NS, "set", {"metadata": {"annotations": {HANDED_OFF_ANNOTATION: "v1"}}})
+    source = {"apiVersion": owner["apiVersion"], "kind": "JobSet", "name": "set"}
+    source["uid"] = owner["metadata"]["uid"]
+    spec = {"modelName": "digits", "source": {"job": source}}
+    api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v1", "namespace": NS}, "spec": spec})
+    api.add(kinds.JOB, finished_part(owner))
+    if loss == "forbidden":
+        api.unreadable.add("jobsets")
+    else:
+        api.serve()
+    api.add(kinds.JOB, batch_job("own", GONE_SET))
+    async with cluster.controlled():
+        await until(lambda: cluster.is_held(kinds.JOB, "own"), "a job is not held for good")
+    assert not was_held(api, "part")
+    assert list(cluster.versions()) == ["v1"]
+
+
+async def test_part_waits_when_the_watch_of_its_owner_has_just_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, watch, is_refused = cluster.api, cluster.api.watch, asyncio.Event()
+
+    async def refused(kind: kinds.Kind, *args: Any, **options: Any) -> AsyncIterator[WatchEvent]:
+        if kind.plural == "jobsets":
+            await is_refused.wait()
+            raise errors.NotFound(404, "NotFound", "the server could not find the requested resource")
+        async for event in watch(kind, *args, **options):
+            yield event
+
+    monkeypatch.setattr(api, "watch", refused)
+    api.serve(served(JOB_SET))
+    api.add(kinds.JOB, finished_part(api.add(served(JOB_SET), jobs.job(JOB_SET, "set"))))
+    async with cluster.controlled():
+        await until(lambda: cluster.is_held(served(JOB_SET), "set"))
+        monkeypatch.setattr(optional_informer, "ASK_SECONDS", 60)
+        is_refused.set()
+        api.add(kinds.JOB, batch_job("own", CRON_JOB))
+        await until(lambda: cluster.is_held(kinds.JOB, "own"))
+    assert not was_held(api, "part")
+    assert cluster.versions() == {}
+
+
 async def test_job_tells_its_user_when_the_rules_of_its_kind_refuse_the_finalizer(cluster: Cluster) -> None:
     cluster.api.serve(RAY)
     cluster.api.add(RAY, jobs.job(RAY_JOB, "train"))
@@ -232,10 +315,7 @@ async def test_job_tells_its_user_when_the_rules_of_its_kind_refuse_the_finalize
 
 
 async def test_job_of_a_cron_job_is_held_as_it_has_the_annotations_of_its_template(cluster: Cluster) -> None:
-    meta = {"name": "nightly", "uid": "c1"}
-    cluster.api.add(
-        kinds.JOB, batch_job("nightly-1", {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": meta})
-    )
+    cluster.api.add(kinds.JOB, batch_job("nightly-1", CRON_JOB))
     async with cluster.controlled():
         await until(lambda: cluster.is_held(kinds.JOB, "nightly-1"))
 
@@ -261,6 +341,18 @@ async def test_job_of_a_kind_that_a_user_has_added_becomes_a_version(cluster: Cl
         (version,) = cluster.versions().values()
         await cluster.until_reason(version["metadata"]["name"], "OutputGone")
     assert version["spec"]["source"]["job"]["name"] == "one"
+
+
+def finished_part(owner: Object) -> Object:
+    """Return the Job `part` of `owner`, which has succeeded."""
+    status = {"conditions": [{"type": "Complete", "status": "True"}]}
+    return batch_job("part", owner) | {"status": status}
+
+
+def was_held(api: FakeKube, job: str) -> bool:
+    """Whether a `batch/v1` Job has had the finalizer at any time."""
+    metas = (change.after["metadata"] for change in api.log if change.kind is kinds.JOB and change.after)
+    return any(meta["name"] == job and meta.get("finalizers") for meta in metas)
 
 
 def batch_job(name: str, owner: Object) -> Object:

@@ -19,9 +19,8 @@ FORBIDDEN = errors.Forbidden(
 )
 
 
-async def reconciled(refusal: errors.Forbidden) -> list[str]:
+async def reconciled(api: FakeKube, refusal: errors.ApiError) -> list[str]:
     """Return the finalizers of a completed Job that is being deleted, after a refused creation."""
-    api = FakeKube()
     job = ended(training(EMPTY_DIR))
     job["metadata"] |= {
         "finalizers": [names.HANDOFF_FINALIZER],
@@ -40,9 +39,27 @@ async def reconciled(refusal: errors.Forbidden) -> list[str]:
 
 
 async def test_a_job_is_released_when_its_namespace_is_being_deleted() -> None:
-    assert await reconciled(FORBIDDEN) == []
+    assert await reconciled(FakeKube(), FORBIDDEN) == []
 
 
-async def test_a_job_is_kept_when_the_right_to_create_a_version_is_missing() -> None:
-    with pytest.raises(errors.Forbidden):
-        await reconciled(errors.Forbidden(403, "Forbidden", "cannot create resource"))
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        errors.Forbidden(403, "Forbidden", "exceeded quota: versions"),
+        errors.ApiError(400, "BadRequest", 'admission webhook "models" denied the request'),
+    ],
+    ids=lambda refusal: refusal.code,
+)
+async def test_a_job_is_kept_and_an_event_has_the_reason_when_its_version_is_refused(
+    refusal: errors.ApiError,
+) -> None:
+    api = FakeKube()
+    with pytest.raises(errors.Temporary, match=refusal.message):
+        await reconciled(api, refusal)
+    (job,), (event,) = api.find(kinds.JOB), api.find(kinds.EVENT_V1)
+    assert job["metadata"]["finalizers"] == [names.HANDOFF_FINALIZER]
+    assert (event["reason"], event["message"], event["involvedObject"]["name"]) == (
+        "HandOffRefused",
+        refusal.message,
+        "train",
+    )

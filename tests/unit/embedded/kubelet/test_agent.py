@@ -1,22 +1,94 @@
 """What the node agent does with the Pods that an earlier one has left."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from serving.data_dir import DataDir
+from serving.embedded.kubelet import agent as agent_module
 from serving.embedded.kubelet.agent import Agent
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod.identities import Identities
+from serving.embedded.kubelet.pod.runner import PodRunner
 from serving.embedded.kubelet.records import PodDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.kube import Informer
+from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import NodeSettings
 from serving.system.isolation.cgroup_layout import CgroupLayout
 from tests.fakes.kube import FakeKube
-from tests.rig.control_plane.convergence import running
+from tests.rig.control_plane.convergence import running, until
+
+DELETION = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[PodRunner]:
+    """The runners that an agent has started; each runs until its Pod has to end."""
+
+    class Runner(PodRunner):
+        async def run(self) -> None:
+            runners.append(self)
+            while not self._must_end():
+                self._containers.changed.clear()
+                await self._containers.changed.wait()
+
+    runners: list[PodRunner] = []
+    monkeypatch.setattr(agent_module, "PodRunner", Runner)
+    return runners
+
+
+def agent(data_dir: DataDir) -> Agent:
+    node = SimpleNamespace(data_dir=data_dir, settings=NodeSettings(), kube=FakeKube())
+    return Agent(cast("Node", node))
+
+
+def pod(*, node: str = "local", **meta: object) -> Object:
+    return {
+        "metadata": {"uid": "u", "name": "p", "namespace": "default", **meta},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+async def test_pod_that_has_ended_is_not_started_again_when_a_finalizer_keeps_it(
+    tmp_path: Path, started: list[PodRunner]
+) -> None:
+    node_agent, created = agent(DataDir(tmp_path)), pod(finalizers=["a/b"])
+    deleted = pod(finalizers=["a/b"], **DELETION)
+    labelled = pod(finalizers=["a/b"], labels={"a": "b"}, **DELETION)
+    node_agent.changed(None, created)
+    await until(lambda: len(started) == 1)
+    node_agent.changed(created, deleted)
+    await until(lambda: not node_agent._runners)
+    node_agent.changed(deleted, labelled)
+    assert not node_agent._runners
+    node_agent.changed(labelled, None)
+    assert not node_agent._finished
+    await node_agent.close()
+
+
+async def test_pod_that_an_earlier_agent_has_ended_is_not_started_when_a_finalizer_keeps_it(
+    tmp_path: Path, started: list[PodRunner]
+) -> None:
+    node_agent, deleted = agent(DataDir(tmp_path)), pod(finalizers=["a/b"], **DELETION)
+    node_agent.changed(None, deleted)
+    await asyncio.sleep(0)
+    assert not started
+    await node_agent.close()
+
+
+async def test_pod_is_started_when_its_node_name_is_empty(tmp_path: Path, started: list[PodRunner]) -> None:
+    node_agent = agent(DataDir(tmp_path))
+    node_agent.changed(None, pod(node="other", uid="v"))
+    node_agent.changed(None, pod(node=""))
+    await until(lambda: bool(started))
+    assert [runner.pod["metadata"]["uid"] for runner in started] == ["u"]
+    await node_agent.close()
 
 
 async def test_address_ports_and_socket_of_a_pod_are_free_when_the_api_no_longer_has_it(

@@ -47,7 +47,7 @@ def test_termination_message_below_tmp_is_refused_where_the_node_cannot_mount():
     assert [cause.field for cause in causes] == ["spec.containers[0].terminationMessagePath"]
 
 
-@pytest.mark.parametrize("mount_path", ["/tmp", "/tmp/", "/tmp/a", "/tmp/a/why"])
+@pytest.mark.parametrize("mount_path", ["/tmp", "/tmp/", "//tmp", "/tmp/a", "/tmp/a/why"])
 def test_termination_message_file_is_refused_when_a_volume_covers_it(mount_path: str):
     container = {
         "terminationMessagePath": "/tmp/a/why",

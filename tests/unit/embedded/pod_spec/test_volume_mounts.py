@@ -77,7 +77,10 @@ def test_path_of_an_item_is_refused_when_it_may_leave_its_volume(kind: str, path
     assert refused({"volumes": [{"name": "v", kind: source}]}) == [f"spec.volumes[0].{kind}.items[1].path"]
 
 
-@pytest.mark.parametrize("target", ["/", "/usr", "/proc/1", "/dev/x", "/opt", "/opt/python", "rel"])
+@pytest.mark.parametrize(
+    "target",
+    ["/", "/usr", "/proc/1", "/dev/x", "/opt", "/opt/python", "rel", "//", "//etc", "//proc/1", "//opt"],
+)
 def test_mount_over_the_interpreter_is_refused(target):
     spec = {
         "volumes": [{"name": "v", "emptyDir": {}}],
@@ -101,13 +104,15 @@ def test_mount_is_refused_without_root_unless_a_variable_names_it():
 
 
 def test_environment_paths_are_rewritten_without_root():
-    container = {"volumeMounts": [{"name": "v", "mountPath": "/mnt/model"}]}
-    env = {"D": "/mnt/model/models", "E": "/mnt/model", "F": "/mnt/modelling"}
-    assert rewrite(env, container, {"v": "/data/x"}) == {
-        "D": "/data/x/models",
-        "E": "/data/x",
-        "F": "/mnt/modelling",
-    }
+    env = {"D": "/mnt/model/models", "E": "/mnt/model", "F": "/mnt/modelling", "G": "//mnt/model/models"}
+    for path in ("/mnt/model", "//mnt/model"):
+        container = {"volumeMounts": [{"name": "v", "mountPath": path}]}
+        assert rewrite(env, container, {"v": "/data/x"}) == {
+            "D": "/data/x/models",
+            "E": "/data/x",
+            "F": "/mnt/modelling",
+            "G": "/data/x/models",
+        }
 
 
 def test_only_references_by_digest_are_image_volumes():
@@ -124,6 +129,12 @@ def test_items_choose_keys_and_paths():
     assert keyed_files({"k": b"v"}, {"items": [{"key": "k", "path": "a/b"}]}, mode=0o400) == (
         ("a/b", b"v", 0o400),
     )
+
+
+@pytest.mark.parametrize(("own", "mode"), [({"mode": 0o555}, 0o555), ({"mode": 0}, 0), ({}, 0o400)])
+def test_file_has_the_mode_of_its_item_when_it_has_one(own: dict[str, int], mode: int) -> None:
+    (file,) = keyed_files({"k": b"v"}, {"items": [{"key": "k", "path": "a", **own}]}, mode=0o400)
+    assert file.mode == mode
 
 
 def test_local_image_of_another_namespace_is_refused_where_the_namespace_is_known() -> None:

@@ -72,6 +72,7 @@ CODE = {
     "late.yaml": ("Python", b"# " + b"x" * HEAD + b"\na: !!python/object/apply:os.system [ls]\n"),
     "verbatim.yaml": ("Python", b"a: !<tag:yaml.org,2002:python/object/apply:os.system> [ls]\n"),
     "handle.yaml": ("Python", b"%TAG !e! tag:yaml.org,2002:\n--- !e!python/object/apply:os.system [ls]\n"),
+    "tab.yaml": ("Python", b"%TAG\t!e! tag:yaml.org,2002:\n--- !e!python/object/apply:os.system [ls]\n"),
     "escaped.yaml": ("Python", b"a: !!%70ython/object/apply:os.system [ls]\n"),
     "run": ("Program", b"#!/bin/sh\n"),
     "notes": ("Unrecognized", b"x" * HEAD + b"\x00\xff\x9c"),
@@ -235,6 +236,15 @@ def test_an_archive_with_too_many_members_is_not_looked_into(monkeypatch: pytest
     monkeypatch.setattr(archives, "MOST_MEMBERS", 2)
     members = {"schema.json": b"{}", "1.npy": npy(), "2.npy": npy()}
     assert format_of("model.skops", zipped(members)) == ("Archive", True)
+
+
+def test_an_archive_with_a_damaged_member_in_zstandard_is_not_looked_into() -> None:
+    """Since Python 3.14, zipfile unpacks such a member; earlier ones do not know the method."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a.npy", npy())
+        archive.infolist()[0].compress_type = 93  # as the directory has it, by which zipfile reads
+    assert format_of("weights.npz", out.getvalue()) == ("Archive", True)
 
 
 def test_archives_in_an_archive_are_looked_into_up_to_a_bound_of_them_all(

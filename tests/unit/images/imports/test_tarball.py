@@ -107,3 +107,11 @@ def test_negative_size_is_refused_before_more_than_a_chunk_is_read(headers: list
     assert caught.value.reason == "InvalidImage"
     assert min(stream.sizes) >= 0
     assert max(stream.sizes) <= tarball.CHUNK
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_layer_is_refused_when_a_member_has_hundreds_of_extended_headers(kind: bytes) -> None:
+    """`tarfile` reads each of them by recursion."""
+    with pytest.raises(errors.Permanent, match="too many extended headers") as caught:
+        read(header("x", 0, kind) * 600 + TAR)
+    assert caught.value.reason == "InvalidImage"

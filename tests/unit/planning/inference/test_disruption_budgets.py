@@ -7,7 +7,8 @@ import pytest
 from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.plan import Ensure
-from serving.resources import kinds
+from serving.resources import conditions, kinds
+from serving.resources.conditions import StatusReason
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 
@@ -97,3 +98,14 @@ def test_no_budget_is_planned_when_the_api_serves_none() -> None:
     kinds_written = [action.kind for action in planned if isinstance(action, Ensure)]
     assert kinds.DEPLOYMENT in kinds_written
     assert kinds.POD_DISRUPTION_BUDGET not in kinds_written
+
+
+@pytest.mark.parametrize(("least", "is_reported"), [(1, False), (2, True)])
+def test_refused_budget_is_a_condition_when_the_predictor_needs_it(least: int, *, is_reported: bool) -> None:
+    world = settled(predictor("stable", "v1", autoScale=TWO_TO_FOUR))
+    world.edit(predictor("stable", "v1", autoScale={"minReplicas": least, "maxReplicas": 4}))
+    refusal = StatusReason("PodDisruptionBudgetRefused", "PodDisruptionBudget digits-stable was refused: no")
+    world.seen["children_refused"] = {(kinds.POD_DISRUPTION_BUDGET, "digits-stable"): refusal}
+    world.settle()
+    condition = conditions.find(world.inference["status"]["conditions"], "DisruptionsLimited")
+    assert (condition is not None) == is_reported

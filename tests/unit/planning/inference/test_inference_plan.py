@@ -207,8 +207,13 @@ def test_a_blocked_replacement_leaves_the_serving_revision_of_another_version() 
     world.settle()
     assert set(world.deployments) == serving
     assert (ready(world)["reason"], segments(world)) == ("ModelVersionBlocked", {"a": 10_000})
+    predictors_ready = conditions.find(world.inference["status"]["conditions"], "PredictorsReady")
+    assert predictors_ready is not None
+    for condition in (ready(world), predictors_ready):
+        assert condition["message"].endswith(f"; revision {next(iter(serving))} serves")
     world.blocked = {"v1", "v2"}
     world.settle()
+    assert " serves" not in ready(world)["message"]
     assert world.deployments == {}
 
 
@@ -452,6 +457,23 @@ def test_invalid_inference_gets_a_condition_and_no_action(name: str, spec: Objec
     assert plan.status is not None
     assert plan.status["url"] == "http://kept"
     assert [c["reason"] for c in plan.status["conditions"]] == [reason]
+
+
+def test_inference_that_becomes_invalid_keeps_its_other_conditions_and_emits_one_warning() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    before = {c["type"]: c for c in world.inference["status"]["conditions"]}
+    world.inference["spec"]["framework"] = "own-unheard-of"
+    world.inference["metadata"]["generation"] += 1
+    plan = planner.plan(world.now(), NOW)
+    assert plan.status is not None
+    after = {c["type"]: c for c in plan.status["conditions"]}
+    assert {**after, "Ready": None} == {**before, "Ready": None}
+    assert after["Ready"]["observedGeneration"] == before["RoutesReady"]["observedGeneration"] + 1
+    assert [(event.reason, event.type) for event in plan.events] == [("UnknownFramework", "Warning")]
+    world.inference["status"] = plan.status
+    later = planner.plan(world.now(), "2030-01-01T00:00:00Z")
+    assert (later.actions, later.status, later.events) == ((), None, ())
 
 
 def test_message_of_an_invalid_spec_starts_with_the_field_path() -> None:

@@ -125,6 +125,11 @@ def test_pod_keeps_the_groups_of_the_training_and_changes_volume_owners_only_on_
         "fsGroupChangePolicy": "OnRootMismatch",
     }
     assert "securityContext" not in pod()
+    assert "securityContext" not in pod(securityContext={"fsGroup": None})
+
+
+def test_pod_has_the_group_of_root_when_the_training_names_it() -> None:
+    assert pod(securityContext={"fsGroup": 0})["securityContext"]["fsGroup"] == 0
 
 
 def test_the_pod_runs_on_the_node_of_a_host_path_and_near_other_volumes() -> None:

@@ -6,7 +6,7 @@ from serving import job_kinds
 from serving.objects import Object
 from serving.planning.models import handoff
 from serving.planning.models.handoff import CreateVersion, HoldJob, ReleaseJob
-from serving.planning.models.job_kind import TrainingJob
+from serving.planning.models.job_kind import NOT_LISTED, TrainingJob, UnknownJob
 from serving.resources import names
 from serving.resources.inference import Predictor
 
@@ -166,7 +166,11 @@ def chain(*annotated: bool) -> bool:
         if not has_annotation:
             obj["metadata"]["annotations"] = {}
     above = dict(zip(map(str, range(len(jobs))), jobs[1:], strict=False))
-    return handoff.is_part_of_another(jobs[0], lambda obj: above.get(obj["metadata"]["uid"]))
+    is_part = handoff.is_part_of_another(
+        jobs[0], lambda obj: above.get(obj["metadata"]["uid"]), lambda _: False
+    )
+    assert is_part is not None
+    return is_part
 
 
 @pytest.mark.parametrize(
@@ -188,4 +192,19 @@ def test_a_job_is_part_of_another_one_when_a_job_above_it_makes_a_version(
 def test_job_in_a_cycle_of_owners_is_not_part_of_another_when_none_has_the_annotation() -> None:
     obj = job().object
     obj["metadata"]["annotations"] = {}
-    assert not handoff.is_part_of_another(obj, lambda _: obj)
+    assert handoff.is_part_of_another(obj, lambda _: obj, lambda _: False) is False
+
+
+@pytest.mark.parametrize(
+    ("reason", "has_version", "is_part"),
+    [
+        (NOT_LISTED, True, None),
+        ("JobKindUnavailable", True, True),
+        ("JobKindUnavailable", False, False),
+    ],
+)
+def test_part_of_an_owner_that_cannot_be_read_is_one_when_the_owner_has_made_a_version(
+    reason: str, *, has_version: bool, is_part: bool | None
+) -> None:
+    unknown = UnknownJob(reason, "why")
+    assert handoff.is_part_of_another(job().object, lambda _: unknown, lambda _: has_version) is is_part

@@ -84,3 +84,21 @@ def test_keys_that_cannot_be_read_block_every_version() -> None:
     broken = ModelPolicy("Namespace team", frozenset({"signed"}), problem="must be PEM public keys, got 'x'")
     assert blocked(PLAIN, broken) == ("PolicyInvalid", "Namespace team: must be PEM public keys, got 'x'")
     assert blocked(PLAIN, ModelPolicy("Namespace team", frozenset({"noCode"}), problem="unused")) == ("", "")
+
+
+def test_reason_is_that_of_the_valid_policy_when_another_is_invalid() -> None:
+    broken = ModelPolicy("the settings models.policy", frozenset({"signed"}), problem="no such file")
+    status = code(("a.pkl", "Pickle"))
+    for policies in ([broken, of("noCode")], [of("noCode"), broken], [of("noCode"), of("nocode")]):
+        assert blocked(status, *policies)[0] == "ContainsCode"
+    message = blocked(status, broken, of("noCode"))[1]
+    assert message.startswith("the settings models.policy: no such file; a.pkl (Pickle) contains code")
+    assert blocked(PLAIN, broken, of("noCode"))[0] == "PolicyInvalid"
+
+
+def test_code_is_a_violation_of_a_policy_whose_keys_cannot_be_read() -> None:
+    broken = ModelPolicy("Namespace team", frozenset({"noCode", "signed"}), problem="no such file")
+    reason, message = blocked(code(("a.pkl", "Pickle")), broken)
+    assert reason == "ContainsCode"
+    assert message.startswith("Namespace team: no such file; a.pkl (Pickle) contains code")
+    assert blocked(PLAIN, broken) == ("PolicyInvalid", "Namespace team: no such file")

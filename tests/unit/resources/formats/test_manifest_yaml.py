@@ -14,6 +14,12 @@ def test_tag_of_a_number_on_a_word_is_an_error_that_names_the_word() -> None:
         yaml.load("a: !!int many", manifest_yaml.Loader)
 
 
+def test_tag_of_a_boolean_on_another_word_is_an_error_that_names_the_word() -> None:
+    assert yaml.load("[!!bool y, !!bool off]", manifest_yaml.Loader) == [True, False]
+    with pytest.raises(yaml.YAMLError, match="'many' is not a boolean"):
+        yaml.load("a: !!bool many", manifest_yaml.Loader)
+
+
 @pytest.mark.parametrize("text", ["1e400", "9" * 5000])
 def test_tag_of_a_number_is_an_error_when_no_float_can_be_the_number(text: str) -> None:
     with pytest.raises(yaml.YAMLError, match=f"'{text}' is not a number"):
@@ -61,6 +67,12 @@ def test_tag_of_a_number_is_an_error_when_no_float_can_be_the_number(text: str) 
         ("--", "--"),
         (".5", 0.5),
         ("yes", True),
+        ("y", True),
+        ("Y", True),
+        ("n", False),
+        ("N", False),
+        ("yn", "yn"),
+        ("=", "="),
         ("~", None),
     ],
 )
@@ -68,3 +80,14 @@ def test_plain_scalar_is_read_as_kubernetes_reads_it(text: str, value: Any) -> N
     loaded = yaml.load(f"a: {text}", manifest_yaml.Loader)
     assert loaded == {"a": value}
     assert type(loaded["a"]) is type(value)
+
+
+def test_strings_are_written_so_that_they_are_read_as_strings() -> None:
+    words = ["y", "N", "yes", "1e3", "0o17", "09", "12:30:45", "2026-01-02", "=", "null", "plain"]
+    text = yaml.dump(
+        {"y": words, "numbers": [1, 2.0, 1e3, 1e22, 0.5, True, None]}, Dumper=manifest_yaml.Dumper
+    )
+    read = yaml.load(text, manifest_yaml.Loader)
+    assert read == {"y": words, "numbers": [1, 2, 1000, 1e22, 0.5, True, None]}
+    assert "!!" not in text
+    assert "- plain\n" in text

@@ -118,6 +118,16 @@ def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
     assert (list(changes.endpoints), changes.weights, changes.routes) == (["default/digits-a/8080"], {}, {})
 
 
+def test_list_of_models_is_rendered_when_a_service_without_predictors_becomes_a_language_model() -> None:
+    table, renderer = RouteTable(), Renderer(SETTINGS, SocketFolders("/activator", "/sockets"))
+    digits = route("digits", [])
+    renderer.render(replaced(table, [gateway_service(digits, {})]))
+    for usage, is_listed in (("continuous", True), ("none", False)):
+        digits["spec"]["tokenUsage"] = usage
+        changes = renderer.render(replaced(table, [gateway_service(digits, {})]))
+        assert (b"/default/openai" in changes.routes["public"].resource.content) == is_listed
+
+
 def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
     table, renderer = RouteTable(), Renderer(SETTINGS, SocketFolders("/data/activator", "/sockets"))
     digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")

@@ -83,6 +83,13 @@ def test_server_errors_alone_eject_without_counting_failures() -> None:
     assert detection.enforcing_consecutive_gateway_failure.value == 0
 
 
+def test_failures_count_as_server_errors_where_these_are_counted() -> None:
+    policy = ClusterPolicy(ejection=EjectionPolicy(consecutive_failures=3, consecutive_server_errors=8))
+    detection = clusters.cluster(Cluster("a", (), policy=policy), SETTINGS).outlier_detection
+    assert (detection.consecutive_5xx.value, detection.enforcing_consecutive_5xx.value) == (8, 100)
+    assert detection.enforcing_consecutive_gateway_failure.value == 0
+
+
 def test_a_try_timeout_is_off_while_requests_wait_for_a_replica() -> None:
     digits = route("digits", [("a", 10_000)], on_demand="a")
     digits["spec"]["timeouts"] = {"perTry": "2s"}

@@ -71,6 +71,12 @@ async def settle(envoy: FakeEnvoy) -> None:
         assert envoy.missing() == []
 
 
+def next_names(envoy: FakeEnvoy) -> list[str]:
+    """Return the names of the resources in the oldest unread response."""
+    response = envoy.next_response()
+    return [] if response is None else [resource.name for resource in response.resources]
+
+
 def has_exactly(envoy: FakeEnvoy, services: list[GatewayService]) -> None:
     expected = Renderer(GatewaySettings(), SocketFolders("/activator", "/sockets")).render(
         replaced(RouteTable(), services)
@@ -162,6 +168,47 @@ async def test_a_target_is_acknowledged_once_envoy_has_its_routes_and_weights() 
     assert first <= server.acknowledged_version < third
     await settle(envoy)
     assert second < server.acknowledged_version == third
+
+
+async def test_services_without_backends_are_acknowledged_when_envoy_subscribes_to_no_endpoints() -> None:
+    envoy, server = envoy_and_server()
+    target = server.set_services(plan({"a": {}}))
+    await envoy.connect(server)
+    await settle(envoy)
+    await asyncio.wait_for(server.wait_acknowledged(), 1)
+    assert server.acknowledged_version == target
+
+
+async def test_a_target_is_not_acknowledged_when_another_envoy_has_only_a_part_of_its_routes() -> None:
+    killed, server = envoy_and_server()
+    target = server.set_services(plan({"a": {"p": (1, True)}}))
+    await killed.connect(server)
+    while "public" not in next_names(killed):
+        await killed.read()
+    envoy = FakeEnvoy()
+    await envoy.connect(server)
+    while "public" not in envoy.has["routes"]:
+        assert server.acknowledged_version < target
+        assert await envoy.read()
+    assert server.acknowledged_version == target
+
+
+async def test_a_rejected_target_is_not_acknowledged_when_envoy_has_a_part_of_the_next_one() -> None:
+    envoy, server = envoy_and_server()
+    arms: Arms = {"p": (1, True)}
+    accepted = server.set_services(plan({"a": arms}))
+    await envoy.connect(server)
+    await settle(envoy)
+    envoy.rejects = {"public"}
+    server.set_services(plan({"a": arms, "b": arms}))
+    await settle(envoy)
+    with pytest.raises(Rejected):
+        await server.wait_acknowledged()
+    envoy.rejects = set()
+    target = server.set_services(plan({"a": arms, "c": arms}))
+    while await envoy.read():
+        assert server.acknowledged_version in (accepted, target)
+    assert server.acknowledged_version == target
 
 
 async def test_a_change_of_weights_alone_sends_weights_alone() -> None:

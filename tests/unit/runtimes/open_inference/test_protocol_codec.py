@@ -178,6 +178,14 @@ def code_of(body: bytes, length: str | None) -> int:
             "inputs[0].datatype: must be one of",
         ),
         (
+            {"inputs": [{"name": "x", "datatype": ["FP64"], "shape": [1], "data": [1]}]},
+            "inputs[0].datatype: must be one of BOOL, ",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": {}, "shape": [1], "data": [1]}]},
+            "inputs[0].datatype: must be one of BOOL, ",
+        ),
+        (
             {"inputs": [{"name": "x", "datatype": "FP64", "shape": [-1], "data": [1]}]},
             "inputs[0].shape: must be a list of integers",
         ),

@@ -6,6 +6,7 @@ from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
@@ -32,6 +33,37 @@ def test_a_regressor_has_no_probabilities() -> None:
 def test_several_targets_are_columns_of_predict() -> None:
     estimator = Estimator(LinearRegression().fit(ROWS, ROWS), OutputManifest())
     assert estimator.outputs == (Output("predict", "FP64", (-1, 2)),)
+
+
+def test_probabilities_have_rows_first_when_there_are_several_targets() -> None:
+    model = DecisionTreeClassifier(random_state=1).fit(ROWS, ROWS.astype(int))
+    estimator = Estimator(model, OutputManifest())
+    assert estimator.outputs[1] == Output("probabilities", "FP64", (-1, 2, 2))
+    ((tensor, _),) = estimator.infer(ask(ROWS[:3], "FP64", "probabilities"))
+    expected = [[[1 - x, x], [1 - y, y]] for x, y in ROWS[:3].tolist()]
+    assert tensor.array.tolist() == expected
+
+
+def test_probabilities_are_no_output_when_targets_differ_in_the_number_of_classes() -> None:
+    model = DecisionTreeClassifier(random_state=1).fit(ROWS, [[0, 0], [1, 1], [0, 2], [1, 0]])
+    estimator = Estimator(model, OutputManifest())
+    assert estimator.outputs == (Output("predict", "INT64", (-1, 2)),)
+    ((tensor, _),) = estimator.infer(ask(ROWS[1:2]))
+    assert tensor.array.tolist() == [[1, 1]]
+
+
+def test_a_list_with_the_probabilities_of_each_row_has_rows_first() -> None:
+    class Listing(BaseEstimator):
+        n_features_in_ = 2
+
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            return rows[:, 0]
+
+        def predict_proba(self, rows: np.ndarray) -> list[np.ndarray]:
+            return [np.array([1 - x, x]) for x, _ in rows]
+
+    ((tensor, _),) = Estimator(Listing(), OutputManifest()).infer(ask(ROWS[:3], "FP64", "probabilities"))
+    assert tensor.array.tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
 def test_text_labels_are_bytes() -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from serving.runtimes.transformers.decoder import Decoder
 
 torch = optional_modules.torch()
-optional_modules.transformers()
+transformers = optional_modules.transformers()
 decoder = optional_modules.lazy("serving.runtimes.transformers.decoder")
 LONG = [7 * place % 256 for place in range(40)]
 
@@ -34,3 +34,18 @@ def test_cleared_row_has_no_influence_when_its_sequence_had_no_numbers(tmp_path:
     used.clear(0, len(LONG) + 1)
     fresh = decoder.Decoder(model, rows=2, capacity=64)
     torch.testing.assert_close(logits(used), logits(fresh))
+
+
+def test_prompts_are_read_when_only_the_text_configuration_has_the_number_of_layers() -> None:
+    text = {"vocab_size": 256, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
+    size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    pixels = {"image_size": 28, "patch_size": 14}
+    torch.manual_seed(7)
+    # Gemma's from 4B on; its class has the configurations of texts and of images apart.
+    config = transformers.Gemma3Config(text_config=text | heads, vision_config=size | pixels)
+    model = transformers.Gemma3ForConditionalGeneration(config).eval()
+    used = decoder.Decoder(model, rows=1, capacity=64)
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([LONG])).logits[:, -1]
+    torch.testing.assert_close(used.read_prompts([LONG], 0), expected)

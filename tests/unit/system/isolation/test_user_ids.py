@@ -59,3 +59,27 @@ def test_ids_begin_again_at_the_end_of_the_range(tmp_path: Path) -> None:
     assert ids.new() == whole.stop - BLOCK
     file.write_text(str(whole.stop))
     assert UserIds(file).new() == whole.start
+
+
+def test_every_id_of_the_range_is_leased_when_it_has_one_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_ids, "mapped", lambda _: range(40_000, 40_000 + BLOCK))
+    monkeypatch.setattr(user_ids, "in_use", set)
+    ids = UserIds(tmp_path / "ids")
+    leased = {ids.new() for _ in range(BLOCK)}
+    assert leased == set(range(40_000, 40_000 + BLOCK))
+    with pytest.raises(errors.Temporary, match="all user ids of"):
+        ids.new(leased)
+
+
+def test_ids_that_a_process_had_when_their_block_was_taken_are_never_leased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = {40_001, 40_003}
+    monkeypatch.setattr(user_ids, "mapped", lambda _: range(40_000, 40_000 + BLOCK))
+    monkeypatch.setattr(user_ids, "in_use", lambda: running)
+    file = tmp_path / "ids"
+    file.write_text("40000")
+    ids = UserIds(file)
+    assert [ids.new() for _ in range(3)] == [40_000, 40_002, 40_004]

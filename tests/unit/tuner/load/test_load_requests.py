@@ -73,6 +73,14 @@ def test_recorded_requests_keep_their_order_and_times() -> None:
     assert sent[1].headers == {"x-a": "b", "content-type": "application/json"}
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_recorded_line_is_whole_when_a_string_has_a_separator(separator: str) -> None:
+    (first, second) = recorded(f'{{"path": "/a", "body": "x{separator}y"}}\r', '{"path": "/b"}')
+    assert (first.body.decode(), second.path) == (f"x{separator}y", "/b")
+    with pytest.raises(Permanent, match="line 2: must be JSON"):
+        recorded(f'{{"path": "/a", "body": "x{separator}y"}}', "{")
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -82,6 +90,11 @@ def test_recorded_requests_keep_their_order_and_times() -> None:
         (["{}"], "line 1: path: must begin with one /, .*|line 1: path: must begin"),
         (['{"path": "//host/x"}'], "line 1: path"),
         (['{"path": "/a b"}'], "line 1: path"),
+        (
+            ['{"path": "/caf\\u00e9"}'],
+            r'line 1: path: must begin with one / and be printable ASCII .* not "/caf\\u00e9"',
+        ),
+        (['{"path": "/v1/日本"}'], "line 1: path"),
         (
             ['{"path": "/", "method": "DELETE"}'],
             'line 1: method: must be one of GET, POST, PUT, not "DELETE"',

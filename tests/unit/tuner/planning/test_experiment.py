@@ -21,7 +21,7 @@ from tests.objects.tuning.planned_experiments import (
 )
 from tuner.planning import experiment as planning
 from tuner.planning import trial_objects
-from tuner.search.decision import Confirm, Explore
+from tuner.search.decision import Confirm, Explore, Recommend
 from tuner.search.problem import Budget
 
 EXPLORE = Explore((0, 1, 2, 3), 0.2)
@@ -110,11 +110,59 @@ def test_time_while_suspended_does_not_count_in_max_duration() -> None:
     assert planning.search_budget(later, used_up) == Budget(1, 1)
 
 
+def test_time_after_the_end_does_not_count_in_max_duration_when_the_experiment_continues() -> None:
+    began: Object = {"startTime": "2026-01-01T00:05:00Z"}
+    limits: Object = {"maxDuration": "10m", "maxNumTrials": 1}
+    over = status(world((0, measured()), status=began, **limits), Recommend(0, 0.5, "budget", best=0))
+    assert over["completionTime"] == "2026-01-01T00:10:00Z"
+    tomorrow = NOW + dt.timedelta(days=1)
+    more = world((0, measured()), status=over, maxDuration="10m", maxNumTrials=9)
+    assert planning.search_budget(more, tomorrow) == Budget(9, 1)
+    plan = planning.plan(more, EXPLORE, tomorrow)
+    assert [trial["metadata"]["name"] for trial in plan.trials] == ["pe-2"]
+    continued = dict(plan.status or {})
+    assert (continued["suspendedSeconds"], "completionTime" in continued) == (86_400, False)
+    later = world((0, measured()), status=continued, maxDuration="10m")
+    used_up = tomorrow + dt.timedelta(minutes=5)
+    assert planning.search_budget(later, used_up - dt.timedelta(seconds=1)) == Budget(10, 1)
+    assert planning.search_budget(later, used_up) == Budget(1, 1)
+
+
+def test_time_after_the_end_counts_once_when_the_experiment_is_suspended_then() -> None:
+    over: Object = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:02:00Z"}
+    held = status(world((0, measured()), status=over, suspend=True), None)
+    assert (held["suspendTime"], held["suspendedSeconds"]) == ("2026-01-01T00:10:00Z", 480)
+    resumed = world((0, measured()), status=held)
+    continued = planning.plan(resumed, EXPLORE, NOW + dt.timedelta(minutes=1)).status or {}
+    assert continued["suspendedSeconds"] == 540
+
+
+def test_time_after_an_end_before_the_first_trial_does_not_extend_max_duration() -> None:
+    over: Object = {"completionTime": "2026-01-01T00:00:00Z"}
+    body = status(world(status=over), EXPLORE)
+    assert (body["startTime"], body["suspendedSeconds"]) == ("2026-01-01T00:10:00Z", 0)
+
+
+def test_suspension_ends_when_the_experiment_fails() -> None:
+    held: Object = {"startTime": "2026-01-01T00:00:00Z", "suspendTime": "2026-01-01T00:02:00Z"}
+    failing = world((2, failed("LoadFailed", "there is no ConfigMap requests")), status=held, suspend=True)
+    body = status(failing, None)
+    assert (body["phase"], body["completionTime"]) == ("Failed", "2026-01-01T00:10:00Z")
+    assert (body["suspendedSeconds"], "suspendTime" in body) == (480, False)
+
+
 def test_spending_is_the_sum_over_trials_of_seconds_and_cost() -> None:
     body = status(world((3, measured()), (0, failed("Crashed"))), Explore((1,), 0.1))
     assert body["spentSeconds"] == 41.0
     assert body["spentCost"] == pytest.approx(36 / 3600 * 1.05 + 5 / 3600 * 0.525, rel=1e-5)
     assert body["trials"] == {"total": 3, "running": 1, "succeeded": 1, "stoppedEarly": 0, "failed": 1}
+
+
+def test_expected_regret_is_unknown_when_an_experiment_is_suspended_after_its_baseline() -> None:
+    begun = planning.plan(world((None, RUNNING)), None, NOW).status or {}
+    assert begun["expectedRegret"] == 1
+    stopped = world((None, measured()), status=begun, suspend=True)
+    assert (planning.plan(stopped, None, NOW).status or {})["expectedRegret"] == 1
 
 
 def test_suspended_experiment_creates_no_trial_and_counts_running_ones() -> None:
@@ -216,6 +264,16 @@ def test_invalid_load_is_not_repeated() -> None:
     assert condition(status(snapshot, None), "Ready") == ("False", "LoadFailed")
 
 
+def test_search_goes_on_when_the_load_lacks_a_setting_of_todays_spec() -> None:
+    lost = failed("LoadFailed", "load.requestTemplate.body: ${...} must name one of batch, not ${memory}")
+    snapshot = world((None, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
+    assert planning.search_budget(snapshot, NOW) == Budget(9, 1)
+    assert planned_trials(snapshot, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
+    assert condition(status(snapshot, EXPLORE), "Ready") == ("False", "Searching")
+    within_space = world((0, lost), purposes={1: "Baseline"}, **OF_INFERENCE)
+    assert condition(status(within_space, None), "Ready") == ("False", "LoadFailed")
+
+
 @pytest.mark.parametrize("note", ["LoadRetried: status 503", "UnexpectedError: ZeroDivisionError: x"])
 def test_spec_is_repeated_when_its_load_failed_by_what_may_pass(note: str) -> None:
     lost = failed("LoadFailed", "x", notes=[note])
@@ -262,6 +320,18 @@ def test_trial_stops_below_the_throughput_that_needs_too_many_replicas() -> None
     # replicas of the dearer spec, each with half of the rate.
     spec = planning.plan(snapshot, Explore((3,), 0.1, best=0, is_safe=True), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(150.0)
+
+
+def test_trial_of_an_equal_spec_is_measured_completely_at_a_price_that_rounds() -> None:
+    snapshot = world(
+        (0, measured(100.0)),
+        objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "290"},
+        prices={"cpu": "0.346", "memory": "0"},
+    )
+    # Three replicas at 0.173 an hour; 3 * 0.173 / 0.173 is less than 3 in binary floating point.
+    spec = planning.plan(snapshot, Explore((1,), 0.1, best=0, is_safe=True), NOW).trials[0]["spec"]
+    assert spec["costPerHour"] == 0.173
+    assert float(spec["stopBelowThroughput"]) == pytest.approx(290 / 3)
 
 
 def test_trial_of_a_latency_objective_does_not_stop_by_throughput() -> None:

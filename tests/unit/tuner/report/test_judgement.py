@@ -311,6 +311,29 @@ def test_answer_is_failed_when_the_objective_cannot_be_computed_from_any_trial()
     assert sections["impossible"] == ["The reason: the objective could not be computed from any measurement."]
 
 
+def test_answer_is_nothing_ran_when_only_the_current_spec_outside_the_space_was_measured():
+    out_of_memory = measured_experiments.trial(2, {**GOOD, "memory": "256Mi", "batchSize": "16"})
+    assert out_of_memory["status"]["reason"] == "OutOfMemory"
+    trials = [outside(1, 100, 0.05, cost=0.02), out_of_memory]
+    result = content.of(measured_experiments.finished(trials, None), trials, NOW, DEFAULTS)
+    assert result["answer"]["kind"] == "NothingRan"
+    assert result["answer"]["current"]["trials"] == ["digits-cost-1"]
+    page.render(result)
+
+
+def test_answer_has_the_reason_of_the_status_when_every_load_of_the_space_failed():
+    lost = measured_experiments.trial(2, GOOD)
+    lost["status"] = {"phase": "Failed", "reason": "LoadFailed", "seconds": 3.0}
+    trials = [outside(1, 100, 0.05, cost=0.02), lost]
+    experiment = measured_experiments.finished(trials, None)
+    reason = {"reason": "LoadFailed", "message": "digits-cost-2: there is no ConfigMap requests"}
+    experiment["status"]["conditions"] = [
+        {"type": "Recommended", "status": "False", "lastTransitionTime": "2026-11-22T04:25:00Z", **reason}
+    ]
+    answer = content.of(experiment, trials, NOW, DEFAULTS)["answer"]
+    assert (answer["kind"], answer["message"]) == ("Failed", reason["message"])
+
+
 def test_a_latency_at_the_request_timeout_is_no_threshold():
     def hangs(settings: measured_experiments.Settings, users: float) -> tuple[float, float]:
         return (100, 0.05) if users < 8 else (900, 30.0)

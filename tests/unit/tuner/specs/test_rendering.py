@@ -1,5 +1,6 @@
 """The Pod of a trial is that of the predictor with these settings; each setting occurs once."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.engines import shipped
 from serving.errors import Permanent, Temporary
 from serving.planning.inference import pod_defaults, revision
 from serving.resources.inference import Predictor
@@ -162,6 +164,29 @@ def test_argument_is_passed_once(command: Any, args: Any, expected: Any) -> None
     for name in ("threads", "--threads"):
         container = container_of(custom(**own), ("args", name, "4"))
         assert (container.get("command"), container["args"]) == expected
+
+
+def vllm(**container: Any) -> TunedTarget:
+    target = target_of("vllm", template={"containers": [{"name": "predictor", **container}]})
+    return replace(target, engine=shipped()["vllm"])
+
+
+@pytest.mark.parametrize("own", [["--max-num-seqs=64"], ["--max-num-seqs", "64"], ["--max-num-seqs", 64]])
+def test_tuned_field_of_an_engine_replaces_its_argument_in_the_template(own: list[Any]) -> None:
+    tuned_target = vllm(args=["--a", *own, "--block-size=16"])
+    arguments = container_of(tuned_target, ("batching", "batchSize", "8"))["args"]
+    assert arguments[-3:] == ["--max-num-seqs=8", "--a", "--block-size=16"]
+    assert not any("64" in word for word in arguments)
+    other = container_of(tuned_target, ("args", "block-size", "32"))["args"]
+    assert [str(word) for word in own] == [str(word) for word in other][-len(own) - 1 : -1]
+
+
+def test_tuned_field_of_an_engine_replaces_its_argument_when_the_template_has_the_command() -> None:
+    words = ["serve", "--max-num-seqs", "64"]
+    container = container_of(vllm(command=words, args=["--a"]), ("batching", "batchSize", "8"))
+    assert (container["command"], container["args"]) == (["serve", "--max-num-seqs=8"], ["--a"])
+    container = container_of(vllm(command=words[:1], args=words[1:]), ("batching", "batchSize", "8"))
+    assert (container["command"], container["args"]) == (["serve"], ["--max-num-seqs=8"])
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ def test_powers_end_at_their_max_when_a_power_meets_it(low: Decimal, factor: Dec
     assert quantity.parse(result.values[-1]) == high
 
 
+def test_powers_begin_at_their_min_when_it_has_many_digits() -> None:
+    result = axis("env", "X", "double", min="1.2345612", max="5", factor="2")
+    assert result.values == ("1.2345612", "2.46912", "4.93824")
+
+
 @given(st.decimals(0, 100, places=2), st.decimals(0, 100, places=2), st.decimals("0.05", 10, places=2))
 def test_a_range_stays_between_its_ends(low: Decimal, width: Decimal, step: Decimal) -> None:
     result = axis("env", "X", "double", min=f"{low}", max=f"{low + width}", step=f"{step}")
@@ -291,6 +296,18 @@ def test_an_axis_lies_on_its_natural_scale(
             parameter("timeout", min="1m", max="2m", step="1m"),
             ".feasibleSpace",
             "durations have no range",
+        ),
+        (
+            "env",
+            parameter("X", "int", min="2.5", max="10", factor="2"),
+            ".feasibleSpace",
+            "type int must be whole, and 2.5 is not",
+        ),
+        (
+            "resource",
+            parameter("cpu", min="2500u", max="1", factor="2"),
+            ".feasibleSpace",
+            "cpu must be whole thousandths of a core above 0, as in 500m or 2, and 2500u is not",
         ),
         ("env", parameter("A B", list=["1"]), ".name", "'A B' is not the name of an environment variable"),
         ("env", parameter("SLIPWAY_MODEL_DIR", list=["1"]), ".name", "cannot be tuned"),

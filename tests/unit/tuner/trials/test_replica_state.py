@@ -88,6 +88,45 @@ def test_replica_is_interrupted_when_its_pod_is_gone(others: list[Object]) -> No
     assert (replica.state, replica.reason) == ("ended", "Interrupted")
 
 
+def rejected(**status: Any) -> Object:
+    """Return a Pod that its node's kubelet did not admit."""
+    reason, message = "OutOfcpu", "Node didn't have enough resource: cpu"
+    body = {"phase": "Failed", "reason": reason, "message": message, **status}
+    return {"metadata": {"name": "t-1-r", "uid": "u0"}, "status": body}
+
+
+@pytest.mark.parametrize(
+    "first", [rejected(), rejected(containerStatuses=[{"name": "predictor", "state": {"waiting": {}}}])]
+)
+def test_next_pod_counts_when_the_node_rejected_the_first(first: Object) -> None:
+    ready = pod(RUNS, ready=True)
+    for pods in ([first, ready], [ready, first]):
+        replica = replica_state.state_of(None, pods)
+        assert (replica.state, replica.pod_uid) == ("ready", "u1")
+    assert replica_state.state_of(None, [first, pod(ended("OOMKilled"))]).reason == "OutOfMemory"
+
+
+def test_replica_starts_when_the_node_rejected_its_only_pod() -> None:
+    replica = replica_state.state_of(None, [rejected()])
+    assert (replica.state, replica.pod_uid) == ("starting", "")
+    assert replica.message == "OutOfcpu: Node didn't have enough resource: cpu"
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    refused = replica_state.state_of({"status": {"conditions": [failure]}}, [rejected()])
+    assert (refused.reason, refused.message) == ("Refused", "exceeded quota")
+
+
+def test_replica_is_interrupted_when_the_restarted_node_rejects_its_pod() -> None:
+    replica = replica_state.state_of(None, [rejected(), pod(RUNS, ready=True)], "u0")
+    assert (replica.state, replica.reason) == ("ended", "Interrupted")
+    assert replica.message.startswith("OutOfcpu")
+
+
+def test_replica_has_crashed_when_its_failed_pod_has_an_ended_container() -> None:
+    crashed = pod(ended("Error"))
+    crashed["status"]["phase"] = "Failed"
+    assert replica_state.state_of(None, [crashed]).reason == "Crashed"
+
+
 def test_replica_is_refused_when_the_api_refuses_its_pod() -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "message": "Pod is invalid: spec.containers[0]"}
     replica = replica_state.state_of({"status": {"conditions": [failure]}}, [])

@@ -86,6 +86,50 @@ def test_requests_with_tokens_are_measured_in_tokens() -> None:
     assert simulated.workload.load.work[0] == 1400
 
 
+def test_concurrency_of_a_replica_is_the_requested_one_when_requests_have_gpu_seconds() -> None:
+    rows = "\n".join(f"{second},3" for second in range(0, 600, 10))
+    trace = parse("x", f"t_s,exec_time_s\n{rows}\n")
+    simulated = service("x", trace, ServiceOptions(concurrency=4), 0)
+    replica = simulated.workload.replica
+    assert (replica.rate, replica.concurrency, replica.service_seconds) == (1, 4, 12)
+    assert isinstance(simulated.workload.load, Requests)
+    assert simulated.workload.load.service[0] == 12
+    alone = service("x", trace, ServiceOptions(), 0).workload.replica
+    assert (alone.rate, alone.concurrency, alone.service_seconds) == (1, 1, 3)
+
+
+def test_history_ends_where_the_run_begins_when_it_is_no_whole_number_of_minutes() -> None:
+    per_second = BinTrace("x.csv", 1_700_000_000.0, 1.0, np.arange(21_700, dtype=np.float64))
+    simulated = service("x", per_second, ServiceOptions(), 0).workload
+    begin = 21_700 - simulated.seconds
+    assert begin % 60 != 0
+    assert simulated.history.end == simulated.start == per_second.start + begin
+    last_minute = sum(range(begin - 60, begin))
+    assert simulated.history.arrivals[-1] == pytest.approx(last_minute)
+
+
+@pytest.mark.parametrize("last", [600, 600.9])
+def test_last_request_of_a_trace_is_simulated(last: float) -> None:
+    rows = "\n".join(str(time) for time in (0, 300, last))
+    simulated = service("x", parse("x", f"t_s\n{rows}\n"), ServiceOptions(), 0).workload
+    assert simulated.load.per_second(simulated.seconds).arrivals.sum() == 3
+    assert simulated.seconds == 601
+
+
+def test_run_ends_with_the_trace_when_its_length_is_no_whole_number_of_seconds() -> None:
+    rates = np.full(601, 10.0)
+    rates[-1] = 1000.0
+    simulated = service("x", BinTrace("x.csv", 0.0, 0.5, rates), ServiceOptions(), 0).workload
+    assert (simulated.start, simulated.seconds) == (0.5, 300)
+    assert simulated.load.per_second(300).arrivals[-1] == pytest.approx(505, abs=1)
+
+
+def test_requests_are_simulated_one_by_one_when_only_the_history_is_busy() -> None:
+    rates = np.concatenate([np.full(8 * 1440, 500.0), np.full(2 * 1440, 2.0)])
+    simulated = service("x", BinTrace("x.csv", 0.0, 60.0, rates), ServiceOptions(), 0).workload
+    assert isinstance(simulated.load, Requests)
+
+
 def test_a_trace_of_seconds_is_refused_with_its_length() -> None:
     with pytest.raises(Unreadable, match=r"x\.csv: 0 s are too short"):
         service("x", BinTrace("x.csv", 0.0, 1.0, np.empty(0)), ServiceOptions(), 0)

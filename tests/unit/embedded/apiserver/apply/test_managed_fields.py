@@ -205,6 +205,18 @@ def test_a_map_that_loses_its_last_owned_field_goes_with_its_defaults() -> None:
     assert "parts" not in (apply(state, ANN, {"spec": {}}).object.get("spec") or {})
 
 
+def test_an_item_goes_as_a_whole_when_others_own_only_fields_of_it() -> None:
+    state = apply(EMPTY, ANN, {"spec": {"size": 1, "parts": [{"name": "a", "x": 1}, {"name": "b", "x": 1}]}})
+    patched = copy.deepcopy(state.object)
+    patched["spec"]["parts"][1]["x"] = 2
+    writer = Owner("Update", "writer", "", "v1")
+    entries = managed_fields.updated(state.entries, state.object, patched, SCHEMA, writer, now=NOW)
+    config = {"spec": {"size": 1, "parts": [{"name": "a", "x": 1}]}}
+    after = apply(Applied(patched, entries), ANN, config, force=False)
+    assert after.object["spec"]["parts"] == [{"name": "a", "x": 1}]
+    assert not owned(after, writer)
+
+
 def test_a_conflict_names_manager_and_field() -> None:
     state = apply(EMPTY, BOB, {"spec": {"parts": [{"name": "a", "x": 1}]}})
     with pytest.raises(errors.Conflict) as caught:

@@ -1,15 +1,18 @@
 """Schemas, discovery and OpenAPI: documents that are derived from the kinds."""
 
+import contextlib
 import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from serving import errors
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups, openapi
+from serving.embedded.apiserver.handlers import documents
 from serving.embedded.apiserver.schema import schemas
 from serving.resources import kinds
 
@@ -58,6 +61,42 @@ def test_openapi_documents_define_all_references_and_describe_every_kind() -> No
     assert {(kind.group, kind.kind) for kind in kinds.ALL} <= described
     assert openapi.document("apis/nothing/v1") is None
     assert openapi.index()["paths"].keys() == set(openapi.group_versions())
+
+
+@pytest.mark.parametrize(
+    "path", ["/openapi/v3/apis/none-{}/v1", "/openapi/v3{slashes}/api/v1", "{slashes}/apis"]
+)
+def test_no_cache_grows_when_unknown_paths_of_documents_are_requested(path: str) -> None:
+    for name in openapi.group_versions():
+        openapi.document(name)
+    documents.answer(_request("GET", "/apis"))
+    documents.answer(_request("GET", "/openapi/v3/api/v1"))
+
+    def cached() -> int:
+        values = [*vars(openapi).values(), *vars(documents).values()]
+        return sum(value.cache_info().currsize for value in values if hasattr(value, "cache_info"))
+
+    before = cached()
+    for number in range(1, 6):
+        with contextlib.suppress(errors.NotFound):
+            documents.answer(_request("GET", path.format(number, slashes="/" * number)))
+    assert cached() == before
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("/openapi/v3", 405), ("/openapi/v3/api/v1", 405), ("/openapi/v3/api/v2", 404), ("/version", 405)],
+)
+def test_a_write_of_a_document_is_not_allowed(method: str, path: str, code: int) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        documents.answer(_request(method, path))
+    assert refused.value.code == code
+
+
+def _request(method: str, path: str) -> Request:
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    return Request({**scope, "server": ("localhost", 80), "scheme": "http"})
 
 
 def _references(node: Any) -> list[str]:

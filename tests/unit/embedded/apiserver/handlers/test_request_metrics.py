@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.embedded.apiserver.discovery import api_groups
-from serving.embedded.apiserver.handlers import request_metrics
+from serving.embedded.apiserver.handlers import dispatcher, request_metrics
 from serving.embedded.apiserver.handlers.request_metrics import RequestLabels, RequestMetrics
 from serving.embedded.apiserver.requests import paths
 from serving.embedded.apiserver.storage.database import Database
@@ -38,6 +38,27 @@ def test_a_request_is_named_by_its_verb_and_resource(
     method: str, path: str, *, watches: bool, expected: RequestLabels
 ) -> None:
     assert request_metrics.labels(method, paths.split(path), watches=watches) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "watches"),
+    [
+        (b"watch=true", True),
+        (b"watch=1&limit=5", True),
+        (b"limit=5&watch", True),
+        (b"watch=", True),
+        (b"watch=0", False),
+        (b"watch=false", False),
+        (b"watch=F", False),
+        (b"", False),
+        (b"labelSelector=app%3Dwatcher", False),
+        (b"labelSelector=app=watch", False),
+        (b"fieldSelector=involvedObject.name%3Dwatch-x", False),
+        (b"allowWatchBookmarks=true&unwatch=1", False),
+    ],
+)
+def test_a_request_is_a_watch_by_its_parameter_alone(query: bytes, *, watches: bool) -> None:
+    assert dispatcher._watches(query) is watches
 
 
 words = st.sampled_from(

@@ -39,6 +39,8 @@ SCHEMA: dict[str, Any] = {
         },
         "share": {"x-kubernetes-int-or-string": True, "format": "quantity"},
         "any": {"x-kubernetes-preserve-unknown-fields": True},
+        "limits": {"type": "object", "nullable": True, "additionalProperties": {"type": "string"}},
+        "notes": {"type": "array", "items": {"type": "string", "nullable": True}},
     },
 }
 
@@ -118,6 +120,12 @@ def test_pruning_changes_nothing_where_a_sent_object_has_no_faults(obj: dict[str
         assert partial or pruned != json.dumps(obj)
     else:
         assert pruned == json.dumps(obj)
+
+
+def test_pruning_keeps_a_null_when_the_schema_allows_it() -> None:
+    obj = {"name": None, "limits": None, "notes": ["a", None], "words": ["a", None], "any": {"x": None}}
+    kept = {"limits": None, "notes": ["a", None], "words": ["a"], "any": {}}
+    assert pruning.prune(obj, SCHEMA) == kept
 
 
 @given(objects)
@@ -222,4 +230,19 @@ def test_a_pattern_ends_where_the_value_ends_when_it_has_a_dollar(
     pattern: str, value: str, *, is_valid: bool
 ) -> None:
     faults = validation.check(value, {"type": "string", "pattern": pattern})
+    assert (not faults) == is_valid
+
+
+@pytest.mark.parametrize(
+    ("value", "is_valid"),
+    [
+        ("YWJj\nYWJj\n", True),
+        ("YWJj\r\nYQ=\n=\r\n", True),
+        ("YWJj YWJj", False),
+        ("YWJj\tYWJj", False),
+        ("YWJ\n", False),
+    ],
+)
+def test_base64_may_have_line_breaks_alone_when_it_is_checked(value: str, *, is_valid: bool) -> None:
+    faults = validation.check(value, {"type": "string", "format": "byte"})
     assert (not faults) == is_valid

@@ -85,9 +85,18 @@ def test_orphan_deletion_releases_the_dependents_first() -> None:
 def test_a_namespace_is_removed_after_its_content() -> None:
     deleted = config_map("n", deletionTimestamp="2026-01-01T00:00:00Z")
     content = config_map("c")
-    assert garbage.steps_for_namespace(config_map("n"), [content]) == []
-    assert garbage.steps_for_namespace(deleted, [content]) == [Delete(content)]
-    assert garbage.steps_for_namespace(deleted, []) == [RemoveFromStore(deleted)]
+    assert garbage.steps_for_namespace(config_map("n"), [content], []) == []
+    assert garbage.steps_for_namespace(deleted, [content], []) == [Delete(content)]
+    assert garbage.steps_for_namespace(deleted, [], []) == [RemoveFromStore(deleted)]
+
+
+def test_a_namespace_is_released_from_the_finalizer_of_a_policy_when_its_content_is_gone() -> None:
+    deleted = config_map("n", finalizers=["foregroundDeletion"], deletionTimestamp="2026-01-01T00:00:00Z")
+    terminating = config_map("c", deletionTimestamp="2026-01-01T00:00:00Z")
+    dependent = config_map("d", ("n",), namespace="other", blocks=True)
+    assert garbage.steps_for_namespace(deleted, [terminating], [dependent]) == []
+    assert garbage.steps_for_namespace(deleted, [], [dependent]) == [Delete(dependent, "Foreground")]
+    assert garbage.steps_for_namespace(deleted, [], []) == [RemoveFromStore(deleted)]
 
 
 def test_the_time_to_live_of_an_event_starts_with_its_last_occurrence() -> None:

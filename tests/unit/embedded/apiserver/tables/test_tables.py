@@ -23,6 +23,8 @@ def row(kind: kinds.Kind, obj: dict[str, Any]) -> dict[str, Any]:
     ("seconds", "text"),
     [
         (-5, "<invalid>"),
+        (-2, "<invalid>"),
+        (-1.5, "0s"),  # clocks of machines differ
         (-0.5, "0s"),
         (0, "0s"),
         (119, "119s"),
@@ -90,6 +92,26 @@ def test_the_status_column_of_a_pod_has_the_most_specific_reason() -> None:
     assert cells["IP"] == "127.77.0.1"
     obj["metadata"]["deletionTimestamp"] = NOW
     assert row(kinds.POD, obj)["Status"] == "Terminating"
+
+
+def test_restarts_are_those_of_the_init_containers_when_these_are_not_done() -> None:
+    obj = create(kinds.POD, pod(initContainers=[{"name": "first", "image": "web:1"}]))
+    failing = {
+        "name": "first",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "finishedAt": NOW}},
+    }
+    waiting = {"name": "main", "restartCount": 0, "state": {"waiting": {"reason": "PodInitializing"}}}
+    obj["status"] = {
+        "phase": "Pending",
+        "initContainerStatuses": [failing],
+        "containerStatuses": [waiting],
+    }
+    cells = row(kinds.POD, obj)
+    assert (cells["Status"], cells["Restarts"]) == ("Init:CrashLoopBackOff", "3 (60s ago)")
+    failing["state"] = {"terminated": {"exitCode": 0}}
+    assert row(kinds.POD, obj)["Restarts"] == "0"
 
 
 def test_deployments_and_jobs_show_their_counts() -> None:

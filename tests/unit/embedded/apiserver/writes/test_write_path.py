@@ -7,6 +7,7 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.writes import scale, write_path
+from serving.objects import Object
 from serving.resources import kinds
 from tests.objects.write_requests import NOW, create, deployment, inference, job, pod, request
 
@@ -56,6 +57,30 @@ def test_values_that_are_equal_only_in_python_are_validated(wrong: object) -> No
         with pytest.raises(errors.Invalid) as caught:
             patch(kinds.DEPLOYMENT, old, change)
         assert [cause.field for cause in caught.value.causes] == ["spec.replicas"]
+
+
+@pytest.mark.parametrize("operation", ["update", "patch", "apply"])
+def test_a_value_is_corrected_when_it_equals_the_old_one_only_in_python(operation: str) -> None:
+    def body(value: object) -> Object:
+        return inference(
+            {"name": "stable", "modelVersion": "v1", "template": {"securityContext": {"runAsNonRoot": value}}}
+        )
+
+    kind, old, new = kinds.INFERENCE, create(kinds.INFERENCE, body(1)), body(value=True)
+    if operation == "apply":
+        result = write_path.apply(kind, old, "default", "digits", new, request(force=True)).object
+    elif operation == "patch":
+        result = patch(kind, old, new)
+    else:
+        result = write_path.update(kind, old, {**old, "spec": new["spec"]}, request()).object
+    assert result["spec"]["predictors"][0]["template"]["securityContext"]["runAsNonRoot"] is True
+    assert result["metadata"]["generation"] == old["metadata"]["generation"] + 1
+
+
+def test_a_write_returns_the_old_object_when_only_the_order_of_keys_differs() -> None:
+    old = create(kinds.DEPLOYMENT, deployment())
+    reordered = {key: dict(reversed(old[key].items())) for key in ("metadata", "spec")}
+    assert write_path.update(kinds.DEPLOYMENT, old, {**old, **reordered}, request()).object is old
 
 
 def test_generate_name_gets_the_suffix() -> None:
@@ -265,6 +290,11 @@ def test_changes_of_immutable_fields_of_built_in_kinds_are_refused() -> None:
     assert patch(kinds.POD, create(kinds.POD, pod()), {"spec": {"nodeName": "n"}})["spec"]["nodeName"] == "n"
 
 
+def test_pod_is_bound_when_its_node_name_is_empty() -> None:
+    unbound = create(kinds.POD, pod(nodeName=""))
+    assert patch(kinds.POD, unbound, {"spec": {"nodeName": "n"}})["spec"]["nodeName"] == "n"
+
+
 def test_defaults_are_those_of_kube_apiserver() -> None:
     spec = create(kinds.DEPLOYMENT, deployment())["spec"]
     assert spec["strategy"] == {
@@ -281,6 +311,40 @@ def test_defaults_are_those_of_kube_apiserver() -> None:
     assert "stringData" not in secret
     service = create(kinds.SERVICE, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     assert service["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+
+
+def limited(cpu: str) -> dict[str, Any]:
+    """Return a container with a limit, and without requests."""
+    return {"name": "main", "image": "web:1", "resources": {"limits": {"cpu": cpu}}}
+
+
+def test_a_limit_of_a_template_can_be_lowered_where_it_has_no_requests() -> None:
+    def with_limit(cpu: str) -> dict[str, Any]:
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [limited(cpu)]}}
+        return deployment(template=template)
+
+    old = write_path.apply(kinds.DEPLOYMENT, None, "default", "web", with_limit("2"), request()).object
+    new = write_path.apply(kinds.DEPLOYMENT, old, "default", "web", with_limit("1"), request()).object
+    assert new["spec"]["template"]["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+
+
+def test_requests_of_a_pod_are_its_limits_where_it_has_none() -> None:
+    spec = create(kinds.POD, pod(containers=[limited("2")], initContainers=[{**limited("1"), "name": "i"}]))[
+        "spec"
+    ]
+    assert spec["containers"][0]["resources"] == {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}
+    assert spec["initContainers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_an_update_of_a_pod_is_refused_when_an_image_is_empty(field: str) -> None:
+    old = create(kinds.POD, pod(initContainers=[{"name": "i", "image": "web:1"}]))
+    change = [{"op": "replace", "path": f"/spec/{field}/0/image", "value": ""}]
+    with pytest.raises(errors.Invalid) as caught:
+        patch(kinds.POD, old, change, "application/json-patch+json")
+    assert [(cause.field, cause.message) for cause in caught.value.causes] == [
+        (f"spec.{field}[0].image", "Required value")
+    ]
 
 
 def test_invalid_patches_are_refused() -> None:

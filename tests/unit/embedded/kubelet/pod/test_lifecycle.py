@@ -85,6 +85,22 @@ def test_run_after_a_shutdown_of_the_node_starts_at_once_and_counts_as_no_restar
     assert lifecycle.next_run(crashed, SETTINGS) == ContainerRun(5, 3, restart_count=4)
 
 
+def test_container_with_exit_code_0_has_not_succeeded_when_a_shutdown_of_the_node_ended_it():
+    exit_ = lifecycle.recorded_exit(0, 0, oom=False, error="", finished_at=NOW, shutdown=True)
+    ended_by_node = box(ContainerRun(0, 0, NOW, exit_))
+    assert lifecycle.phase("Never", [], [ended_by_node]) == "Failed"
+    assert lifecycle.phase("OnFailure", [], [ended_by_node]) == "Running"
+    assert lifecycle.next_steps("OnFailure", [], [ended_by_node], NOW, SETTINGS).start == ("main",)
+
+
+def test_init_container_with_exit_code_0_is_repeated_when_a_shutdown_of_the_node_ended_it():
+    exit_ = lifecycle.recorded_exit(0, 0, oom=False, error="", finished_at=NOW, shutdown=True)
+    ended_by_node = box(ContainerRun(0, 0, NOW, exit_), name="one")
+    assert not lifecycle.init_done([ended_by_node])
+    assert lifecycle.next_steps("Always", [ended_by_node], [box()], NOW, SETTINGS).start == ("one",)
+    assert lifecycle.phase("Never", [ended_by_node], [box()]) == "Failed"
+
+
 def test_oom_kill_and_start_error_keep_their_reasons_during_a_shutdown():
     assert (
         lifecycle.recorded_exit(137, 9, oom=True, error="", finished_at=NOW, shutdown=True).reason

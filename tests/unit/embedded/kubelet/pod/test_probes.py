@@ -43,6 +43,12 @@ def test_early_failures_count_at_most_once_a_period():
     assert verdict_after(READY, (0, False), (10, False), (20, False)).ok is False
 
 
+def test_each_failure_of_a_liveness_probe_counts_when_answers_come_in_less_than_a_period():
+    liveness = ContainerProbe("liveness", {"httpGet": {"port": 1}}, 0, 10, 5, 1, 3)
+    # The first one has no answer within its timeout; the others, 10 s apart, are refused at once.
+    assert verdict_after(liveness, (5, False), (10.001, False), (20.001, False)).ok is False
+
+
 def test_a_success_resets_the_failures():
     assert (
         verdict_after(READY, (0, True), (10, False), (20, False), (30, True), (40, False), (50, False)).ok

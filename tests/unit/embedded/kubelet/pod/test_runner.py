@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import errno
 import os
 import socket
 from collections.abc import Sequence
@@ -18,9 +19,10 @@ from serving.embedded.kubelet.container import launch, stopping
 from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import lifecycle, termination
+from serving.embedded.kubelet.pod.identities import Identities
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun
 from serving.embedded.kubelet.pod.runner import PodRunner
-from serving.embedded.kubelet.records import RunDirectory
+from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
@@ -178,3 +180,18 @@ async def test_containers_of_a_deleted_pod_end_after_their_own_hooks(
     async with running(runner._terminate()):
         await until(lambda: bool(ended))
     assert ended == [("quick", 20.0)]
+
+
+def test_address_of_a_pod_is_free_when_the_disk_is_full_at_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    identities = Identities("127.77", None)
+    node = PlayedNode(DataDir(tmp_path)).node()
+    monkeypatch.setattr(node, "identities", identities)
+    monkeypatch.setattr(PodDirectory, "save", save)
+    with pytest.raises(OSError, match="No space left"):
+        PodRunner(node, pod())._assign_identity()
+    assert not identities._taken

@@ -3,14 +3,13 @@ from decimal import Decimal
 import pytest
 
 from serving.embedded.kubelet.resources.cgroup_limits import (
-    group_cpu_weight,
     limit_writes,
     not_enforced,
     oom_file,
     without_inherited,
 )
 from serving.embedded.pod_spec.resource_limits import ContainerLimits, limits
-from serving.system.isolation.cgroup_layout import layout, process_limit
+from serving.system.isolation.cgroup_layout import group_cpu_weight, layout, process_limit
 
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"

@@ -3,8 +3,11 @@
 import datetime as dt
 from dataclasses import replace
 
+import pytest
+
 from serving.embedded.workloads.deployment import status as deployment_status
 from serving.embedded.workloads.deployment.plan import DeploymentSpec
+from serving.embedded.workloads.deployment.status import COMPLETE
 from serving.embedded.workloads.pods import PodFacts
 from serving.resources import conditions
 
@@ -62,6 +65,23 @@ def test_pod_that_dies_after_the_rollout_does_not_restart_it() -> None:
     died = report(done.status, pod("new", ready=False), after=1000)
     assert reason(died) == "NewReplicaSetAvailable"
     assert reason(died, "Available") == "MinimumReplicasUnavailable"
+
+
+def test_rollout_is_complete_when_one_of_two_pods_that_became_unready_is_ready_again() -> None:
+    three = replace(WANT, replicas=3)
+    ready, unready = pod("new", ready=True), pod("new", ready=False)
+    done = report({}, ready, ready, ready, spec=three)
+    died = report(done.status, ready, unready, unready, after=1000, spec=three)
+    assert reason(report(died.status, ready, ready, unready, after=1010, spec=three)) == COMPLETE
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_rollout_has_no_deadline_when_a_complete_deployment_is_scaled_up(replicas: int) -> None:
+    ready = [pod("new", ready=True)] * replicas
+    done = report({}, *ready, spec=replace(WANT, replicas=replicas))
+    more = replace(WANT, replicas=replicas + 1)
+    scaled = report(done.status, *ready, pod("new", ready=False), after=1000, spec=more)
+    assert (reason(scaled), scaled.requeue_after) == (COMPLETE, None)
 
 
 def test_deadline_restarts_with_the_next_template() -> None:

@@ -35,6 +35,27 @@ def test_attempts_start_up_to_parallelism_and_remaining_completions() -> None:
     assert plan(spec, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
 
 
+def test_attempt_is_skipped_when_its_name_is_that_of_a_foreign_pod() -> None:
+    spec = replace(WANT, parallelism=2, completions=None)
+    taken = {job_plan.attempt_name(spec, 0), job_plan.attempt_name(spec, 2)}
+    assert job_plan.next_step(spec, RUNNING, [], NOW, BACKOFF, taken=taken).start == (1, 3)
+
+
+def test_newest_pods_that_are_not_ready_are_deleted_first_when_parallelism_is_reduced() -> None:
+    def aged(attempt: int, minutes: int, *, ready: bool) -> PodFacts:
+        return replace(pod(attempt, ready=ready), created=NOW - dt.timedelta(minutes=minutes))
+
+    pods = [
+        aged(0, 50, ready=True),
+        aged(1, 1, ready=True),
+        aged(2, 50, ready=False),
+        aged(3, 1, ready=False),
+    ]
+    for parallelism, deleted in ((3, ["p3"]), (2, ["p3", "p2"]), (1, ["p3", "p2", "p1"])):
+        spec = replace(WANT, parallelism=parallelism, completions=8)
+        assert [p.name for p in plan(spec, RUNNING, *pods).delete] == deleted
+
+
 def test_starts_are_limited_and_planned_again_at_once_when_parallelism_is_mistyped() -> None:
     spec = replace(WANT, parallelism=1_000_000_000, completions=None)
     planned = plan(spec, RUNNING)

@@ -53,6 +53,13 @@ def test_wildcard_matches_one_dns_label() -> None:
     assert docker_config.login("r.example", "m") is None
 
 
+@pytest.mark.parametrize("key", ["[::1]:5000", "[::1]:5000/team"])
+def test_login_is_found_when_the_host_is_an_ipv6_address(key: str) -> None:
+    docker_config = config({"auths": {key: auth("a:1")}})
+    assert docker_config.login("[::1]:5000", "team/m") == Login("a", "1")
+    assert docker_config.login("[::2]:5000", "team/m") is None
+
+
 def test_identity_token_is_a_login() -> None:
     docker_config = config({"auths": {"r.example": {**auth("<token>:"), "identitytoken": "refresh"}}})
     login = docker_config.login("r.example", "m")
@@ -78,6 +85,7 @@ def test_empty_entry_is_left_to_the_helper() -> None:
         ({"auths": {"r": "x"}}, "auths['r']: must be an object"),
         ({"auths": {"r": {"auth": 1}}}, "auths['r']: auth: must be a string"),
         ({"auths": {"r": {"auth": "%"}}}, "auths['r']: auth: must be base64"),
+        ({"auths": {"r": {"auth": "é"}}}, "auths['r']: auth: must be base64"),
         ({"auths": {"r": auth("nocolon")}}, "auths['r']: auth: must hold USER:PASSWORD"),
         ({"credsStore": "../evil"}, "credsStore: must match"),
         ({"credHelpers": {"r": "a b"}}, "credHelpers['r']: must match"),

@@ -184,6 +184,14 @@ def test_a_failed_copy_has_the_reason_of_its_last_line() -> None:
     )
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_finished_pod_is_no_problem_of_its_revision_when_a_new_one_starts(phase: str) -> None:
+    evicted = pod("a", **terminated(137))
+    evicted["status"]["phase"] = phase
+    starting = pod("b", running={})
+    assert replicas.read(deployment(1, 0), [evicted, starting]).waiting == StatusReason("ReplicasNotReady")
+
+
 def test_unschedulable_pod_has_the_reason_of_the_scheduler() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
     unschedulable = {"metadata": {"name": "p"}, "status": {"conditions": [condition]}}

@@ -119,6 +119,20 @@ def test_waking_arm_stays_ready_until_its_pod_has_a_problem() -> None:
     assert (condition["status"], condition["reason"]) == ("False", "ErrImagePull")
 
 
+def test_waking_arm_stays_ready_when_an_earlier_pod_was_evicted() -> None:
+    world = at_zero(predictor("a", "v1", **ON_DEMAND))
+    (deployment,) = world.deployments.values()
+    deployment["spec"]["replicas"] = 1
+    ended = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    evicted = {
+        "metadata": {"name": "p"},
+        "status": {"phase": "Failed", "containerStatuses": [{"name": "predictor", "state": ended}]},
+    }
+    world.seen["pods"] = {deployment["metadata"]["name"]: [evicted]}
+    world.plan()
+    assert (ready(world)["status"], arms(world)) == ("True", {"a": "Waking"})
+
+
 def test_status_of_a_waking_arm_may_wait_and_that_of_a_ready_one_may_not() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     (deployment,) = world.deployments.values()

@@ -26,6 +26,7 @@ def template(**container: Any) -> Object:
         ({"resources": {"limits": {"cpu": "0.5"}}}, {"resources": {"limits": {"cpu": "500m"}}}),
         ({"resources": {"requests": {"cpu": 1}}}, {"resources": {"requests": {"cpu": "1"}}}),
         ({"resources": {"limits": {"memory": "1024Mi"}}}, {"resources": {"limits": {"memory": "1Gi"}}}),
+        ({"resources": {"limits": {"cpu": "0.3333"}}}, {"resources": {"limits": {"cpu": "334m"}}}),
         ({"resources": {"limits": {}}}, {"resources": {}}),
         ({"env": [{"name": "A", "value": ""}]}, {"env": [{"name": "A"}]}),
         ({"args": []}, {}),
@@ -39,10 +40,18 @@ def test_template_is_as_desired_when_the_server_writes_its_values_otherwise(
     assert drift.template_covers(template(**stored), template(**desired))
 
 
+def test_template_is_as_desired_when_the_server_drops_a_selector_without_labels() -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone"}
+    desired = {"spec": {"topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {}}}]}}
+    stored = {"spec": {"topologySpreadConstraints": [{**spread, "labelSelector": {}}]}}
+    assert drift.template_covers(stored, desired)
+
+
 @pytest.mark.parametrize(
     ("desired", "stored"),
     [
         ({"resources": {"limits": {"cpu": "0.5"}}}, {"resources": {"limits": {"cpu": "5"}}}),
+        ({"resources": {"limits": {"cpu": "0.3333"}}}, {"resources": {"limits": {"cpu": "333m"}}}),
         ({"resources": {"limits": {"cpu": "0.5"}}}, {"resources": {}}),
         ({"env": [{"name": "A", "value": ""}]}, {"env": [{"name": "A", "value": "1"}]}),
         ({"securityContext": {"allowPrivilegeEscalation": False}}, {"securityContext": {}}),

@@ -83,8 +83,16 @@ def test_user_of_the_container_counts_when_the_pod_names_root() -> None:
     assert context(**template)["runAsNonRoot"] is True
 
 
-def test_privileged_container_has_no_field_that_the_api_refuses_beside_it() -> None:
-    assert "allowPrivilegeEscalation" not in context(containers=own(privileged=True))
+@pytest.mark.parametrize(
+    "fields", [{"privileged": True}, {"capabilities": {"add": ["CHOWN", "CAP_SYS_ADMIN"]}}]
+)
+def test_privileged_container_has_no_field_that_the_api_refuses_beside_it(fields: Any) -> None:
+    assert "allowPrivilegeEscalation" not in context(containers=own(**fields))
+
+
+@pytest.mark.parametrize("capabilities", [None, {"add": None}, {"add": ["SYS_ADMIN"]}])
+def test_container_may_not_gain_privileges_when_the_api_accepts_that(capabilities: Any) -> None:
+    assert context(containers=own(capabilities=capabilities))["allowPrivilegeEscalation"] is False
 
 
 def test_template_removes_the_defaults_by_null() -> None:

@@ -56,12 +56,15 @@ def test_unknown_fields_are_ignored() -> None:
         ({"tools": [{}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 5}, "top_logprobs"),
+        ({"top_logprobs": 1, "logprobs": False}, "top_logprobs"),
+        ({"top_logprobs": 5, "logprobs": "yes"}, "logprobs"),
         ({"stream": "yes"}, "stream"),
         ({"seed": 1 << 63}, "seed"),
     ],
 )
 def test_field_is_named_when_it_is_refused(fields: dict[str, object], param: str | None) -> None:
-    body = str(HELLO | fields).replace("'", '"').replace("True", "true")
+    body = str(HELLO | fields).replace("'", '"').replace("True", "true").replace("False", "false")
     with pytest.raises(errors.ApiError) as refused:
         parse(ChatBody, body.encode(), MEMORY)
     assert refused.value.code == 400
@@ -69,6 +72,17 @@ def test_field_is_named_when_it_is_refused(fields: dict[str, object], param: str
     if param is not None:
         assert named is not None
         assert named.startswith(param)
+
+
+def test_refused_alternatives_are_named_with_the_rule_and_the_value() -> None:
+    with pytest.raises(errors.ApiError, match=r"^top_logprobs: needs logprobs: true, got 5$"):
+        chat(top_logprobs=5)
+
+
+def test_alternatives_are_chosen_when_log_probabilities_are_wanted() -> None:
+    assert chat(logprobs=True, top_logprobs=5).sampling.alternatives == 5
+    assert chat(logprobs=True).sampling.alternatives == 0
+    assert chat(top_logprobs=0).sampling.alternatives is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"model": "m"}'])

@@ -77,6 +77,29 @@ def test_stream_has_the_times_of_its_tokens_and_the_servers_count() -> None:
     assert (tokens.count, tokens.finished, tokens.error) == (9, True, "")
 
 
+@pytest.mark.parametrize(
+    "delta",
+    [
+        b'{"reasoning": "a"}',
+        b'{"reasoning_content": "a"}',
+        b'{"content": null, "tool_calls": [{"index": 0, "function": {"name": "f"}}]}',
+    ],
+)
+def test_reasoning_and_tool_calls_are_tokens_of_a_stream(delta: bytes) -> None:
+    tokens = TokenStream()
+    tokens.read(b'data: {"choices":[{"delta":%s}]}' % delta, 1.0)
+    assert tokens.moments == [1.0]
+
+
+@pytest.mark.parametrize("count", [-1, 2**32])
+def test_usage_is_ignored_when_it_is_no_count(count: int) -> None:
+    log, tokens = LatencyLog(), TokenStream()
+    tokens.read(b'data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":%d}}' % count, 1.0)
+    log.ends(log.begins(0.0, stream=True), done=2.0, behind=0.0, error="", tokens=tokens.count)
+    ((_, records),) = wire.frames(bytearray(log.take()))
+    assert list(np.frombuffer(records, dtype=np.dtype(list(wire.FIELDS)))["tokens"]) == [1]
+
+
 @pytest.mark.parametrize("line", [b"data: {", b'data: {"error": {"message": "no"}}', b"data: 3"])
 def test_stream_fails_on_an_invalid_chunk(line: bytes) -> None:
     tokens = TokenStream()
@@ -111,6 +134,16 @@ def test_records_are_taken_once_and_follow_their_error_texts() -> None:
     assert list(rows["error"]) == [0, 1]
     assert list(log.unanswered.values()) == [4.0]
     assert log.take() == b""
+
+
+def test_error_text_is_recorded_when_utf8_cannot_encode_it() -> None:
+    log = LatencyLog()
+    for error in ("half of a \ud83d", "half of a \ude00", "status 500"):
+        log.record(0.0, 1.0, error)
+    frames = list(wire.frames(bytearray(log.take())))
+    assert [content for kind, content in frames if kind == wire.ERROR] == [b"half of a ?", b"status 500"]
+    rows = np.frombuffer(frames[-1][1], dtype=np.dtype(list(wire.FIELDS)))
+    assert list(rows["error"]) == [1, 1, 2]
 
 
 def test_stream_is_silent_until_its_first_token_or_its_end() -> None:

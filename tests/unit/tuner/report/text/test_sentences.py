@@ -283,6 +283,34 @@ def test_one_trial_is_in_the_singular():
     assert sections["impossible"] == ["1 trial ran out of memory."]
 
 
+def of_model(trial: Object, digest: str) -> Object:
+    return {**trial, "spec": {**trial["spec"], "modelDigest": digest}}
+
+
+def test_trials_of_an_earlier_model_do_not_count_in_the_coverage():
+    experiment, trials = measured_experiments.story()
+    changed = [of_model(trial, "sha256:old") for trial in trials[:10]]
+    changed += [of_model(trial, "sha256:new") for trial in trials[10:]]
+    coverage = sentences_of(content.of(experiment, changed, NOW, DEFAULTS))["spent"][1]
+    assert coverage == "Of 240 specs, 11 were measured (4.6 %)."
+
+
+def test_ends_of_trials_are_those_without_a_result_of_the_present_model():
+    small = {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"}
+    large = {**small, "memory": "2Gi"}
+    outside = measured_experiments.trial(4, large, purpose="Baseline")
+    outside["spec"]["settings"] = []
+    trials = [
+        of_model(measured_experiments.trial(1, large), "sha256:old"),
+        of_model(measured_experiments.trial(2, small), "sha256:old"),
+        of_model(measured_experiments.trial(3, small), "sha256:new"),
+        of_model(outside, "sha256:new"),
+    ]
+    experiment = measured_experiments.finished(trials, None)
+    sections = sentences_of(content.of(experiment, trials, NOW, DEFAULTS))
+    assert sections["impossible"] == ["1 trial ran out of memory."]
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
