@@ -91,7 +91,13 @@ class Decoder:
         rounded = math.ceil((max(lengths) + 1) / POSITIONS_MULTIPLE) * POSITIONS_MULTIPLE
         length = min(self._capacity, rounded)
         positions = torch.tensor(lengths, device=self._device)[:, None]
-        self._cache.set_span(first_row=0, rows=len(tokens), length=length, positions=positions)
+        self._cache.set_span(
+            first_row=0,
+            rows=len(tokens),
+            length=length,
+            first_position=lengths[0],
+            positions=positions if len(tokens) > 1 else None,  # one row needs no indexes, which cost time
+        )
         visible = torch.arange(length, device=self._device)[None, :] <= positions
         return self._logits([[token] for token in tokens], positions, visible[:, None, None])
 
