@@ -18,7 +18,7 @@ _HIGHEST_CPU_WEIGHT = 10_000
 
 
 def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that give a cgroup the CPU weight of so many busy processes.
+    """Return the (file, text) that give a cgroup the CPU weight of `processes` busy processes.
 
     The kernel's default is the weight of one process: 100 in v2, 1024 in v1.
     """
@@ -73,7 +73,7 @@ def limit_writes(cgroups: CgroupLayout, group: str, limits: ContainerLimits) -> 
 
 
 def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
-    """Return the file that counts OOM kills."""
+    """Return the file that counts OOM kills; None where no memory controller is usable."""
     if "memory" in cgroups.unified_controllers:
         return f"{cgroups.unified}/{group}/memory.events"
     return f"{cgroups.memory_v1}/{group}/memory.oom_control" if cgroups.memory_v1 else None
