@@ -133,7 +133,8 @@ class Readings:
     ) -> Observation:
         """Return the input of the next decision. This takes the load since the last one off the board.
 
-        Gateways do not count the requests of a target outside an Inference, so its load is unknown.
+        Gateways do not count the requests of a target outside an Inference, so its load is unknown unless
+        activators hold requests for it.
 
         Args:
             autoscaler: the Autoscaler.

@@ -25,7 +25,7 @@ Port = Annotated[int, Quantity("TCP port", 0, 65535)]
 Seconds = Annotated[float, Quantity("seconds", 0, _MOST_SECONDS)]
 WholeSeconds = Annotated[int, Quantity("seconds", 0, _MOST_SECONDS)]
 Interval = Annotated[float, Quantity("seconds", 0.001, _MOST_SECONDS)]
-"""Seconds between two repetitions of something: never 0, which would repeat it without a pause."""
+"""Seconds between two repetitions: never 0, which would repeat without a pause."""
 LeaseSeconds = Annotated[int, Quantity("seconds", 1, 86_400)]
 Days = Annotated[int, Quantity("days", 1, 36_500)]
 Bytes = Annotated[int, Quantity("bytes", 1, 2**53)]

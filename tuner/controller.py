@@ -176,7 +176,7 @@ class ExperimentController:
             self._loop.add(Key.of(after or before or {}))
 
     def _trial_changed(self, before: Object | None, after: Object | None) -> None:
-        """Reconcile the experiment if the trial began or ended; its windows do not matter here."""
+        """Reconcile the experiment if the Trial was created, finished or deleted: windows do not matter."""
         if before is not None and after is not None and _progress(before) == _progress(after):
             return
         meta = (after or before or {})["metadata"]

@@ -173,7 +173,7 @@ class Sizer:
         if lasting < count:
             count, reason, message = lasting, "ScaleUpStabilized", rise_stabilized_message(count, lasting)
         allowed = self._pace.limited(now, desired, count)
-        if allowed != count and desired > 0:
+        if allowed != count and desired > 0:  # of zero replicas a percentage is 0, and would allow no start
             message = f"{_needed_message(need.replicas, stabilized, allowed)}; behavior allows {allowed} now"
             count, reason = allowed, "PaceLimited"
         if count > bounds.most:
@@ -319,8 +319,8 @@ class Sizer:
     ) -> float:
         """Return the work that will wait when a start ordered now is ready.
 
-        Until then ready replicas serve, and starting replicas from their expected end on. `waiting` is the
-        number of requests that wait now.
+        Until then ready replicas serve, and starting replicas from the expected end of their start on.
+        `waiting` is the number of requests that wait now.
         """
         work_per_request = load.work / load.arrivals if load.arrivals > 0 else 1.0
         serving_seconds = replicas.ready * startup  # of all replicas together

@@ -68,8 +68,8 @@ class TokenRates:
         """Learn from a reading.
 
         Args:
-            engines: of all replicas together: tokens per second, waiting requests, and the used share of the
-                KV cache.
+            engines: tokens per second and waiting requests of all replicas together, and the highest used
+                share of a KV cache.
             load: the load that gateways counted meanwhile.
         """
         if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):

@@ -37,7 +37,7 @@ def of(
         simulated: the simulated service.
         outcomes: of all policies; the report explains the first one of our policy.
         oracle: the schedule with perfect knowledge of the load.
-        startup: the name of the start-up times.
+        startup: the start-up time: seconds as the user wrote them, or the name `fleet` of a law.
         limit: most replicas.
         seed: seed of the simulation.
         now: the time of the report.
@@ -103,7 +103,7 @@ def _row(name: str, risk: float | None, scores: Scores, *, ours: bool) -> Policy
 
 
 def _with_pareto_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
-    """Return the rows, with those marked that no other policy beats in both violations and replica-hours.
+    """Return the rows with `PolicyRow.is_pareto_optimal` set.
 
     Perfect knowledge is no policy, and neither marked nor compared.
     """

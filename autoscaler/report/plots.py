@@ -304,6 +304,7 @@ def _band(column: Column) -> tuple[str, str, str]:
 
 def _percent_ticks(y: Scale) -> list[Tick]:
     """Return the ticks of the axis of violations; its lower end stands for all lower values."""
+    # `labelled_ticks` skips ticks with a repeated label, but never the first, the lower end of the axis.
     return [
         Tick(tick.at, f"\u2264 {tick.text}" if math.isclose(value, _LEAST_PERCENT) else tick.text)
         for tick, value in zip(labelled_ticks(y, sentences.percent), y.ticks(), strict=False)

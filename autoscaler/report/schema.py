@@ -131,7 +131,7 @@ class SimulationReport:
 def as_json(report: SimulationReport) -> dict[str, Any]:
     """Return the report as a JSON object with camelCase names; timelines have one list per field."""
     document: dict[str, Any] = _camel(asdict(report))
-    document["reasons"] = dict(report.reasons)
+    document["reasons"] = dict(report.reasons)  # its keys are reasons, not names of fields
     document["moments"] = _by_field(document["moments"])
     for track in document["tracks"]:
         track["columns"] = _by_field(track["columns"])

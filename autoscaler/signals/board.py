@@ -24,7 +24,7 @@ START_TIME_TOLERANCE = 1.0
 """Seconds by which another Envoy's start time differs; that of one Envoy is computed and varies."""
 CLOCK_TOLERANCE_SHARE = 0.5
 """Share of the time between two readings by which the gateway's clock may deviate from ours in that time; a
-larger deviation means that a clock was set. The tolerance is the sum of this share and the seconds below."""
+larger deviation means that a clock was set. `CLOCK_TOLERANCE_SECONDS` are added to this tolerance."""
 LEAST_SPAN_SHARE = 0.1
 """Least time between two readings by the gateway's clock, as a share of that by ours: a clock that is set
 back by nearly a tick would make a huge rate."""
@@ -82,7 +82,7 @@ class _Gateway:
     before: Reading | None = None
     """The reading that the next one is compared with."""
     accepted_at: float = 0.0
-    """Monotonic seconds of the last accepted reading."""
+    """Monotonic seconds of the last accepted reading; before any, of the first tick with the gateway."""
     rejection: Rejection | None = None
     rates: dict[ScaleTargetName, Counts] = field(default_factory=dict)
     """Rates of the last accepted reading, per second."""
@@ -116,9 +116,9 @@ def rejection(before: Reading | None, reading: Reading, elapsed: float) -> Rejec
     """Return the reason to reject a reading, or None.
 
     Args:
-        before: the previous reading of the same gateway.
+        before: the reading of the same gateway that the new one is compared with; None for the first.
         reading: the new reading.
-        elapsed: seconds between them, by the monotonic clock.
+        elapsed: seconds since the last accepted reading, by the monotonic clock.
     """
     reason = _malformed(reading)
     if reason is not None or before is None:
@@ -349,14 +349,17 @@ class Board:
         sums.timed += factor * counts.timed
 
     def take(self, target: ScaleTargetName) -> Load | None:
-        """Return the load of a target since the last call; None where no reading was accepted since."""
+        """Return the load of a target since the last call; None where no reading was accepted since.
+
+        The first call for a target returns the load of the last tick with accepted increases.
+        """
         taken_at = self._taken_at.get(target, self._total_seconds - self._last_span)
         seconds = self._total_seconds - taken_at
         if seconds <= 0:
             return None
         self._taken_at[target] = self._total_seconds
         sums = self._sums.pop(target, None) or _Sums(since=self._total_seconds)
-        held = self._held.get(target, 0.0)
+        held = self._held.get(target, 0.0)  # included in the gateways' requests in flight
         return Load(
             start=self._end - seconds,
             end=self._end,

@@ -27,7 +27,7 @@ def increase(before: Buckets | None, after: Buckets) -> dict[float, float] | Non
     None: a count fell, the bounds differ, or the later reading is implausible.
 
     Args:
-        before: the earlier reading; None if Envoy started in between.
+        before: the earlier reading; None if it had no answers of the target, or Envoy started in between.
         after: the later reading.
     """
     if not all(bound > 0 and 0 <= value < math.inf for bound, value in after.items()):

@@ -126,6 +126,7 @@ class Parser:
     def __init__(self) -> None:
         self._sample_of_head: dict[str, _Sample] = {}
         self._interned_targets: dict[ScaleTargetName, ScaleTargetName] = {}
+        """One object for each target, which all its heads share."""
         self._target_of_series: dict[str, ScaleTargetName] = {}
         """Cache by the part of a bucket's line before the label `le`."""
         self._last: tuple[str, AbstractSet[ScaleTargetName], Page] | None = None

@@ -14,7 +14,7 @@ from serving.resources.kinds import OptionalKind
 @cache
 def shipped() -> JobKinds:
     """Return the kinds of Slipway's own manifests."""
-    return _table(_shipped().values())
+    return _table(_shipped_manifests().values())
 
 
 def known(folder: Path) -> JobKinds:
@@ -26,11 +26,11 @@ def known(folder: Path) -> JobKinds:
     """
     if not folder.is_dir():
         return shipped()
-    return _table({**_shipped(), **manifest_files.read(folder.iterdir(), JobKindManifest)}.values())
+    return _table({**_shipped_manifests(), **manifest_files.read(folder.iterdir(), JobKindManifest)}.values())
 
 
 @cache
-def _shipped() -> dict[str, JobKindManifest]:
+def _shipped_manifests() -> dict[str, JobKindManifest]:
     return manifest_files.read(files(__package__).joinpath("manifests").iterdir(), JobKindManifest)
 
 

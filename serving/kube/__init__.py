@@ -1,4 +1,5 @@
-"""The client of the Kubernetes API: requests, informers, own writes, a reconcile loop and Events.
+"""The client of the Kubernetes API: requests, informers, own writes overlaid on their copies,
+a reconcile loop and Events.
 
 Connections are by `kubernetes.aio`. Objects are plain JSON dictionaries: the typed client costs a second of
 import and most of a core at 1,000 services, and does not have Slipway's kinds.

@@ -62,7 +62,7 @@ class LeaderElection:
 
         Args:
             work: runs until cancelled.
-            on_waiting: called when the API has answered that another process leads.
+            on_waiting: called when the API names another process as the leader, and when that one changes.
 
         Raises:
             errors.LeadershipLost: the process must end, as parts of the work may not have noticed.

@@ -29,7 +29,7 @@ class VersionReader:
         self._lock = asyncio.Lock()
 
     async def read(self) -> ClusterVersions:
-        """Return the versions of the last five minutes, or the last ones while the API does not answer.
+        """Return the versions of the last five minutes, or older ones if the latest attempt has failed.
 
         Raises:
             errors.ApiError, errors.Unavailable: none has been read yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every container shim
+TYPE_CHECKING = False  # type checkers take it as true; `typing` costs memory in every container shim
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
 

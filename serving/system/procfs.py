@@ -1,11 +1,11 @@
-"""Processes and memory as /proc shows them. Imports little, as `atomic_file`."""
+"""Processes and memory as /proc shows them. Imports little, as every container shim imports it."""
 
 from __future__ import annotations
 
 import os
 
 STATE = 0
-"""Index in the result of `stat`, as of the constants below; proc(5) has it as field 3."""
+"""Index in the result of `stat`, as the constants below; proc(5) counts from 1, and has it as field 3."""
 PARENT = 1
 SESSION = 3
 """The id of the process that has made its session."""

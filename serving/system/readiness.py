@@ -1,6 +1,6 @@
-"""The readiness of one component: its work reports it, and the edge of its process publishes it to kubelets.
+"""The readiness of one component: its work reports it, and its health page publishes it to kubelets.
 
-It holds no state of the component; the component answers each time that it is asked.
+Nothing is stored here: the component answers each time that its readiness is asked for.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-TYPE_CHECKING = False  # as type checkers read it; the shim, one beside every replica, imports this module
+TYPE_CHECKING = False  # type checkers take it as true; `typing` costs memory in every container shim
 if TYPE_CHECKING:
     from typing import BinaryIO
 

@@ -47,7 +47,7 @@ def write(
 ) -> None:
     """Write a file as `ensure`; where that fails, log it once and retry in a thread.
 
-    The thread ends with the process, when the file is written, or when the file is written again.
+    The thread ends with the process, when it has written the file, or after a later `write` of the same file.
     """
     this_write = object()
     with _lock:

@@ -1,7 +1,7 @@
 """Opens a path without following symbolic links that another user may change: that user could lead root
 anywhere.
 
-Imports little, as `atomic_file`.
+Imports little, as every container shim imports it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conversations about the ships of an imaginary harbour: the text that `chat` trains on. Pure.
 
 A question about a ship has one right answer, so that a trained model can be examined; stories give long
-answers. Every conversation follows from its random numbers.
+answers. The same seeds always give the same conversations.
 """
 
 import random

@@ -117,6 +117,7 @@ def _metadata(value: Any, notes: Notes) -> Object:
 
 
 def _target(spec: Object, name: str, model_version: str | None, notes: Notes) -> Object:
+    """Return `spec.target`; without `model_version`: named after the variable MODEL_NAME, else `name`."""
     template = pods.template(spec.get("servicePodTemplate"), _TEMPLATE, notes)
     if model_version is None:
         env = {entry["name"]: entry.get("value", "") for entry in template["containers"][0].get("env", [])}

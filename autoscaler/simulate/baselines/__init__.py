@@ -1,7 +1,7 @@
 """Other scaling policies with their defaults, reimplemented from their sources for comparison.
 
-Where a default depends on the workload, a target of 70 % of a replica's capacity is the same for all reactive
-policies. Each file names the source of its rules; each class is a `autoscaler.simulate.policy.Policy`. Pure.
+Where a default depends on the workload, all reactive policies have the same target: 70 % of a replica's
+capacity. Each file names the source of its rules; each class is a `autoscaler.simulate.policy.Policy`. Pure.
 """
 
 from collections.abc import Callable, Mapping

@@ -32,7 +32,7 @@ COOLDOWN = 300.0
 
 
 def recommended(current: int, ratio: float) -> int:
-    """Return the replicas for a ratio: of the requests per ready replica to their target."""
+    """Return the replicas for the ratio of the requests per ready replica to their target."""
     count = math.ceil(current * ratio - 1e-9)
     if ratio > 1 + TOLERANCE:
         return min(count, math.ceil(MOST_TIMES * current))
@@ -42,7 +42,7 @@ def recommended(current: int, ratio: float) -> int:
 
 
 class Apa:
-    """Requests per ready replica; the ratio applies to all replicas, ready or not. Zero stays zero."""
+    """Requests per ready replica; the ratio applies to all replicas, ready or not. At least one replica."""
 
     interval = RESYNC
 

@@ -138,7 +138,7 @@ async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> No
 
 
 def _requests() -> Iterator[str]:
-    """Return questions that ask for stories."""
+    """Return questions that ask for stories, without end."""
     return (conversation.question for conversation in harbour_text.stories("demo"))
 
 

@@ -85,7 +85,7 @@ class Chats:
                         yield choice.delta.content
 
     def start(self, users: int, questions: Iterator[str], **options: Any) -> None:
-        """Start users, each of whom asks the next question as soon as an answer has ended."""
+        """Start users who share `questions`: each asks the next one as soon as its last answer has ended."""
 
         async def use() -> None:
             for question in questions:

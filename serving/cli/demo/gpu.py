@@ -43,7 +43,7 @@ def of_inference(inference: Object) -> Object:
 
 
 def of_job(job: Object) -> Object:
-    """Return the Job with the GPU for every container, without limits of memory and cores."""
+    """Return the Job with the GPU for every container, without limits of the GPU's memory and cores."""
     template = job["spec"]["template"]
     containers = [_on_gpu(container) for container in template["spec"]["containers"]]
     template = {**template, "spec": {**template["spec"], "containers": containers}}

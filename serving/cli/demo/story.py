@@ -30,7 +30,7 @@ BEFORE_SHIFT = 500
 AFTER_SHIFT = 2000
 """Requests with the new weights; at 50/50 they give an interval of +-5.5 points."""
 SHIFT_REQUESTS = 10 * (BEFORE_SHIFT + AFTER_SHIFT)
-"""Requests ordered for the shift: more than it lasts for. Those not sent at its end are dropped."""
+"""Requests ordered for the shift, more than the clients send before its end; the others are dropped."""
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 

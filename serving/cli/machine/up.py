@@ -137,7 +137,7 @@ def down(data_dir: OwnDataDir = None) -> None:
     where = DataDir.named(data_dir)
     try:
         is_there = where.root.is_dir()
-        record = processes.read_identity(where.identity("up"))
+        record = processes.read_identity(where.identity("up"))  # (process identity, other fields)
     except PermissionError as error:
         message = f"{where.root} belongs to another user ({error.strerror}), who can stop what runs there"
         raise errors.UserError(message) from error
@@ -145,7 +145,7 @@ def down(data_dir: OwnDataDir = None) -> None:
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
     if record is not None and processes.send_signal(record[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
-        # The three steps of `_stop`, each of which may take `stop_seconds`.
+        # `_stop` waits three times for components, each time at most `stop_seconds`.
         seconds = 3 * _last_settings(where).supervisor.stop_seconds
         if not asyncio.run(has_ended_within(record[0], seconds)):
             raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")

@@ -55,7 +55,9 @@ def check_model(name: str) -> None:
 
 
 async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Create a version, print its progress and contents to standard error, and return it when it is ready.
+    """Create a version, wait until it is ready, and return it.
+
+    Progress and contents are printed to standard error, the image of the ready version to standard output.
 
     Raises:
         errors.AlreadyExists: the name is taken.

@@ -29,7 +29,7 @@ def diff(target: Target, a: VersionName, b: VersionName) -> None:
 
 
 def lines(a: Object, b: Object) -> Iterator[str]:
-    """Yield the report's lines: files, metrics, lineage, and a summary last."""
+    """Yield the report's lines: a note on equal images, files, metrics, lineage, and a summary last."""
     old, new = a["status"], b["status"]
     if old["digest"] == new["digest"]:
         yield f"same image: {old['digest']}"

@@ -101,6 +101,7 @@ def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Iterator[Pat
         errors.Permanent: `InvalidManifest`, the foreign metadata do not fit a slipway.json.
     """
     has_manifest = (foreign.root / names.MANIFEST_FILE).exists()
+    # A plain directory has no metadata to add; --framework is in the version's spec.
     adds_manifest = not has_manifest and foreign.kind != "directory"
     fields = manifest_fields(foreign, framework) if adds_manifest else {}
     if not fields and not foreign.renamed and foreign.links_within is None:

@@ -128,7 +128,8 @@ def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
 def _run(model: Path) -> Path | None:
     """Return the directory of the run (in MLflow 3, of the logged model) of a model.
 
-    None if there is no such directory, or no metrics in it.
+    It is the nearest parent that has a meta.yaml. None without one, or if that has no metrics beside it, as
+    that of an experiment.
     """
     for directory in list(model.parents)[:_MAX_PARENTS]:
         if (directory / _META).is_file():

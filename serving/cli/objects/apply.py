@@ -57,7 +57,7 @@ def apply_documents(
 
 
 async def _apply_all(kube: "Kube", documents: list[manifests.Document], query: dict[str, str]) -> int:
-    """Apply all in order, also after a failure; return the exit code of the first failure, else 0."""
+    """Apply all in order, also after the API refuses one; return the first refusal's exit code, else 0."""
     failed = 0
     for document in documents:
         try:

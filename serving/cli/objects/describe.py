@@ -98,6 +98,7 @@ def _shown(kind: Kind, part: Mapping[str, Any]) -> Any:
 
 
 async def _lineage(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
+    """Yield the sections of the lineage, after those of an Inference's replicas or an image's contents."""
     meta = obj["metadata"]
     if kind is kinds.INFERENCE:
         of_inference = f"{names.INFERENCE_LABEL}={meta['name']}"

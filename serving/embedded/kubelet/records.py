@@ -166,12 +166,12 @@ class RunDirectory:
         return next(reversed(end.decode(errors="replace").strip().splitlines()), "")
 
     def note_shutdown(self) -> None:
-        """Record that a shutdown of the node ends the run; on a full disk it counts as a restart."""
+        """Record that a shutdown of the node ends the run; on a full disk the end counts as a restart."""
         with contextlib.suppress(OSError):
             (self.path / "shutdown").touch(0o600)
 
     def declare_lost(self, reason: str) -> None:
-        """Record that the end of the run is unknown, unless it is recorded."""
+        """Record that the end of the run is unknown, unless the end is recorded."""
         if not (self.path / "exit.json").exists():
             write_json(self.path / "exit.json", {"lost": reason})
 

@@ -18,6 +18,7 @@ from serving.system.isolation import namespaces
 from serving.system.network import descriptors
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
+"""The directory that has the package `serving`."""
 _CALL_SHIM = (
     "import sys; sys.path.append(sys.argv[1]); from serving.embedded.kubelet.container import shim; shim.{}()"
 )

@@ -28,7 +28,7 @@ class Missing(ValueError):
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)`, where the name is known, and `$$` by `$`.
+    """Replace `$(NAME)` by the value of NAME if `env` has it, and `$$` by `$`.
 
     k8s.io/kubernetes/third_party/forked/golang/expansion/expand.go
     """
@@ -110,8 +110,8 @@ def environment(
 ) -> dict[str, str]:
     """Return the complete environment of the container; it inherits nothing from the agent.
 
-    Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same), `PORT` (the first
-    containerPort) and `PATH` are set unless the Pod sets them.
+    Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same), `HOSTNAME`, `PORT`
+    (the first containerPort) and the variables of `BASE` are set unless the Pod sets them.
 
     Args:
         pod: the Pod.

@@ -1,4 +1,4 @@
-"""The identity of a Pod on this node: its address and its user. Pure."""
+"""The identity of a Pod on this node: its address, its user and its Unix socket. Pure."""
 
 from dataclasses import dataclass
 

@@ -146,11 +146,11 @@ def _container(
         resource_limits.limits(container)
     except ValueError as error:
         yield Cause(f"{path}.resources.limits", str(error))
-    yield from _probes(path, container)
+    yield from _hooks_and_probes(path, container)
     yield from _environment(path, container, pod)
 
 
-def _probes(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
+def _hooks_and_probes(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
     lifecycle = container.get("lifecycle") or {}
     for field in lifecycle.keys() - {"preStop"}:
         yield Cause(f"{path}.lifecycle.{field}", "not supported on one machine")

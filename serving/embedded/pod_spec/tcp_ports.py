@@ -9,14 +9,14 @@ from serving.resources import names
 
 
 def of_container(container: Object, identity: PodIdentity) -> list[int]:
-    """Return the containerPorts at which this container listens by TCP, in order."""
+    """Return the containerPorts at which this container listens by TCP, in ascending order."""
     ports = container.get("ports") or []
     tcp = {port["containerPort"] for port in ports if (port.get("protocol") or "TCP") == "TCP"}
     return sorted(tcp - {identity.socket_port})
 
 
 def of_containers(containers: Iterable[Object], identity: PodIdentity) -> list[int]:
-    """Return the containerPorts at which these containers listen by TCP, in order."""
+    """Return the containerPorts at which these containers listen by TCP, in ascending order."""
     return sorted({port for container in containers for port in of_container(container, identity)})
 
 

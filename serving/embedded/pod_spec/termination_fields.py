@@ -33,7 +33,7 @@ def private_file(container: Mapping[str, Any]) -> str | None:
 
 
 def bounded(text: str, limit: int) -> str:
-    """Return the end of the text, in `limit` bytes of UTF-8 at most: the reason of an end is printed last."""
+    """Return the end of the text, in `limit` bytes of UTF-8 at most: programs print their reason last."""
     return text.encode()[-limit:].decode(errors="ignore") if limit > 0 else ""
 
 

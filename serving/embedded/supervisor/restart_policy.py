@@ -74,5 +74,6 @@ def failed_start(history: RestartHistory, *, now: float, settings: SupervisorSet
 
 
 def _again(history: RestartHistory, failures: int, settings: SupervisorSettings) -> Restart:
+    # 16 bounds the exponent of the delay, which is far beyond its cap by then.
     delay = min(settings.restart_seconds * 2 ** min(failures - 1, 16), settings.restart_cap_seconds)
     return Restart(delay, replace(history, failures=failures))

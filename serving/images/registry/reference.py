@@ -16,7 +16,7 @@ _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:
 _TAG = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_NAME = 255
-"""Host and repository together (distribution's limit)."""
+"""Most characters of host and repository together (distribution's limit)."""
 DOCKER_HUB = "docker.io"
 _DOCKER_HUB_API = "registry-1.docker.io"
 
@@ -74,7 +74,7 @@ class Reference:
 
     @property
     def api_host(self) -> str:
-        """Host of the API, which differs from the name for Docker Hub."""
+        """Host of the API: `host`, but for Docker Hub."""
         return _DOCKER_HUB_API if self.host == DOCKER_HUB else self.host
 
     @property
@@ -105,6 +105,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _looks_like_host(text: str) -> bool:
+    """Whether the first segment is a host; without a dot or colon, Docker takes it for a repository's."""
     return "." in text or ":" in text or text == "localhost"
 
 

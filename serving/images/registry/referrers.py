@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 _WITHOUT_API = frozenset({400, 404, 405})
 """404 by the specification; older registries answer an unknown path in other ways."""
 _MAX_PAGES = 100
+"""Most pages that are read: a registry can send any number of pages with hardly any bytes."""
 _MAX_LISTED_BYTES = oci.MAX_MANIFEST
 """Bytes of pages after which no further page is read, as a registry can send any number: about 10,000
 referrers.
@@ -39,6 +40,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
     Raises:
         errors.Temporary: `RegistryUnavailable`.
         errors.Permanent: `Unauthorized`, `RegistryRefused`.
+        Without the referrers API also those of `manifests.find`.
     """
     request = RegistryRequest("GET", target, f"referrers/{digest}", headers={"Accept": oci.INDEX_TYPE})
     entries: list[Mapping[str, Any]] = []
@@ -81,12 +83,12 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
         manifest: the exact bytes.
 
     Raises:
-        errors.Temporary: `ReferrersContended`, others wrote at the same time at each try; those of
-            `manifests.put`.
+        errors.Temporary: `ReferrersContended`, others wrote at the same time at each try.
+        errors.Temporary, errors.Permanent: those of `manifests.find` and `manifests.put`.
     """
     digest = oci.digest_of(manifest)
-    is_listed = await manifests.put(registry, target.at(digest), manifest)
-    if is_listed:
+    is_listed_by_registry = await manifests.put(registry, target.at(digest), manifest)
+    if is_listed_by_registry:
         return
     entry = oci.referrer(responses.json_object(manifest), manifest)
     for _ in range(_WRITES):

@@ -14,6 +14,7 @@ from serving import clock, errors
 
 UNAVAILABLE = "RegistryUnavailable"
 _NUMBER = re.compile(r"[0-9]{1,18}")
+"""Bounded, as `int` raises ValueError for thousands of digits."""
 _LONGEST_PAUSE = 3600.0
 """Seconds; a longer pause would look like a standstill."""
 _SHOWN = 300
@@ -90,7 +91,7 @@ def address(host: str, text: str) -> URL:
 
 
 def next_page(response: aiohttp.ClientResponse) -> URL | None:
-    """Return the address of a list's next page (`Link: <...>; rel="next"`, RFC 8288)."""
+    """Return the address of a list's next page (`Link: <...>; rel="next"`, RFC 8288), or None."""
     try:
         link = response.links["next"]["url"] if "next" in response.links else None
     except ValueError:  # not an address

@@ -23,7 +23,8 @@ class Retries:
         """Sleep before the next try.
 
         Raises:
-            errors.Temporary: the error itself, if another try is pointless or was one too many.
+            errors.Temporary: the error itself, if it is not `RegistryUnavailable`, asks for a pause of more
+                than `retry_after_cap_seconds`, or ended the last of the `attempts`.
         """
         self._failed += 1
         requested = error.retry_after or 0.0

@@ -43,21 +43,22 @@ async def attach(registry: Registry, target: Reference, digest: str, key: Privat
     Raises:
         errors.Temporary, errors.Permanent: those of a push.
     """
-    present = await manifests.find(registry, target.tagged(tag(digest)))
-    if present is not None:
-        descriptors.blobs_of(present.document)  # raises for a malformed manifest, which is not extended
-    existing = await _signatures(registry, target, present.data) if present else []
+    earlier = await manifests.find(registry, target.tagged(tag(digest)))
+    if earlier is not None:
+        descriptors.blobs_of(earlier.document)  # raises for a malformed manifest, which is not extended
+    existing = await _signatures(registry, target, earlier.data) if earlier else []
     if valid(existing, digest, [key.public_key()]):
         return
     signature = signing.sign(signing.payload(target.name, digest), key)
     image = await manifests.get(registry, target.at(digest))
     subject = oci.descriptor(image.media_type, image.data)
-    existing_layers = descriptors.layers_of(present.document) if present else []
+    existing_layers = descriptors.layers_of(earlier.document) if earlier else []
     manifest, config = signing.documents([*existing_layers, signing.layer(signature)], subject)
     for data in (config, signature.payload):
         blob = Blob(oci.digest_of(data), len(data))
         if not await blobs.exists(registry, target, blob.digest, push=True):
             await uploads.upload(registry, target, blob, _once(data))
+    # The tag last: above, a signature at the tag counts as attached in both places.
     await referrers.add(registry, target, digest, manifest)
     await manifests.put(registry, target.tagged(tag(digest)), manifest)
 
@@ -71,7 +72,9 @@ async def require(registry: Registry, target: Reference, digest: str, keys: Sequ
     """Check that a trusted key has signed the image.
 
     Raises:
-        errors.Permanent: `SignatureMissing`, it has no signature; `SignatureInvalid`, none is by these keys.
+        errors.Permanent: `SignatureMissing`, it has no signature; `SignatureInvalid`, none is by these keys;
+            `Unauthorized`, `RegistryRefused`.
+        errors.Temporary: those of `_attached`.
     """
     count = 0
     async for present in _attached(registry, target, digest):
@@ -107,8 +110,8 @@ def signers_in_store(store: ModelStore, digest: str, keys: Mapping[str, PublicKe
     names: frozenset[str] = frozenset()
     if not keys:
         return names
-    for fields, document in store.referrers(digest):
-        if fields.get("artifactType") == SIGNATURE_ARTIFACT:
+    for descriptor, document in store.referrers(digest):
+        if descriptor.get("artifactType") == SIGNATURE_ARTIFACT:
             layers = _signature_layers(document)
             payloads = {
                 blob.digest: b"".join(store.read_blob(blob.digest))

@@ -1,6 +1,6 @@
 """The images in a store by their manifests, and the bytes of their layers.
 
-Manifests never change, so each is read once; whether its image exists is read from the disk each time.
+Manifests never change, so each is parsed once; whether its image exists is read from the disk each time.
 """
 
 import hashlib
@@ -36,6 +36,7 @@ class Catalog:
 
     def digests(self) -> list[str]:
         """Return the digests of all images, and drop the cached manifests of images that were removed."""
+        # The names of seals, beside the trees, have a dot.
         present = sorted(f"sha256:{path.name}" for path in self._trees.iterdir() if "." not in path.name)
         for removed in set(self._parsed).difference(present):
             self._parsed.pop(removed, None)
@@ -59,7 +60,7 @@ class Catalog:
         return data
 
     def image(self, digest: str) -> Image:
-        """Return an image's parsed manifest.
+        """Return the parsed manifest of one of the images in `digests`; it may be a cached one.
 
         Raises:
             errors.Permanent: `ImageMissing`, `SealBroken`.
@@ -119,7 +120,8 @@ def hashed(digest: str, source: Path, chunks: Iterator[bytes]) -> Iterator[bytes
     """Yield the chunks that were read from `source`, and check their digest.
 
     Raises:
-        errors.Permanent: `SealBroken`, after the last chunk: the digest differs.
+        errors.Permanent: `SealBroken`, the bytes cannot be read, or (after the last chunk) have another
+            digest.
     """
     content_hash = hashlib.sha256()
     try:

@@ -136,7 +136,8 @@ class Contents:
                 path.unlink()
         for record in self.records.root.iterdir():
             digest = f"sha256:{record.name}"
-            # `ModelStore.repair` removes the tree of a broken image that users pin: it is pulled again.
+            # `ModelStore.repair` removes the tree of a broken image that users pin: the pins remain, as it is
+            # pulled again.
             if digest not in present and not self.records.pins(digest):
                 disk.remove_tree(record)
         try:
@@ -156,7 +157,7 @@ class Contents:
                 yield from self.catalog.referred(name, self.blob(name))
 
     def _list_files(self) -> None:
-        """Add `files.json` to the trees of releases without it, and where it was removed. Needs the lock."""
+        """Add `files.json` to the trees of earlier releases, and where it was removed. Needs the lock."""
         for digest in self.catalog.digests():
             tree = self.tree(digest)
             if os.path.lexists(tree / file_list.NAME):

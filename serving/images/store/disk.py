@@ -117,7 +117,11 @@ class NewFile:
         self._file.close()
 
     def write(self, data: memoryview, at: int) -> None:
-        """Write bytes at an offset, both aligned to pages; only the file's last page may be incomplete."""
+        """Write bytes at an offset.
+
+        The offset and the address of `data` in memory are multiples of the page size; so is its length, but
+        at the file's end.
+        """
         full_pages = len(data) - len(data) % mmap.PAGESIZE
         if self._direct and full_pages:
             try:

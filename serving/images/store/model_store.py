@@ -84,7 +84,8 @@ class ModelStore:
         """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is reproduced from the tree.
 
         Raises:
-            errors.Permanent: `ImageMissing`, at once; `SealBroken`, after the last chunk: the digest differs.
+            errors.Permanent: `ImageMissing`, at once; `SealBroken`, the bytes cannot be read, or (after the
+                last chunk) have another digest.
         """
         path = self._path(digest)
         if path is not None:
@@ -103,7 +104,7 @@ class ModelStore:
         ]
 
     def repositories(self, digest: str) -> set[str]:
-        """Return the names under which an image was built, as its lineage documents have them."""
+        """Return the names under which an image was built, by its lineage documents; '' for a missing one."""
         return {
             self._repository(blob)
             for referrer in self.referrers(digest)
@@ -143,7 +144,7 @@ class ModelStore:
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        """Yield a staging area, removed at the end unless it was committed.
+        """Yield a staging area, removed at the end; `commit` moves its content into the store.
 
         Raises:
             errors.Temporary: `DiskFull`; nothing became visible.
@@ -154,7 +155,8 @@ class ModelStore:
     def commit(
         self, staging: Staging, digest: str, files: Collection[oci.File], *, origin: str | None = None
     ) -> None:
-        """Make a staged image visible: its blobs, referrers, then its tree. Repeating it is a no-op.
+        """Make a staged image visible: its blobs, referrers, then its tree. An intact tree of
+        the image in the store is kept.
 
         Args:
             staging: has the blobs (the manifest too) and the tree, of which only `models/` is complete.
@@ -180,8 +182,8 @@ class ModelStore:
         Args:
             digest: of the manifest.
             owner: the Pod or ModelVersion that needs the image.
-            synced: whether a loss of power may not forget it either. Syncing waits for everything that is
-                being written.
+            synced: whether the pin survives a loss of power too. Syncing waits for everything that is being
+                written.
 
         Raises:
             errors.Permanent: `ImageMissing`, `InvalidOwner`.
@@ -231,8 +233,8 @@ class ModelStore:
     def repair(self, digest: str) -> str | None:
         """Repair a broken image from its own bytes, or remove it so that it can be pulled again.
 
-        Its pins and its origin stay. If all bytes are present, as in a restored backup with new inodes and
-        times, the image is hashed and inserted again.
+        Its pins are kept, and with a pin its origin. If all bytes are present, as in a restored backup with
+        new inodes and times, the image is hashed and inserted again.
 
         Returns:
             None if the image is intact or was repaired; else its origin.
@@ -258,7 +260,7 @@ class ModelStore:
         return origin
 
     def _reinsert(self, digest: str) -> bool:
-        """Insert an image again from its own bytes; return False if they are not complete."""
+        """Insert an image again from its own bytes; return False if bytes or room on the disk are missing."""
         try:
             manifest = self.read_manifest(digest)
             parsed = image.parse(manifest)
@@ -295,7 +297,7 @@ class ModelStore:
         return removed
 
     def _path(self, digest: str) -> Path | None:
-        """Return the path of a blob, None if the tree reproduces it."""
+        """Return the path of a blob; None if only a tree can reproduce it, or the store lacks it."""
         # The digest can also be that of an image, whose manifest is in its tree.
         candidates = (self._contents.blob(digest), self.tree(digest) / seal.MANIFEST)
         return next((path for path in candidates if path.is_file()), None)
@@ -310,7 +312,7 @@ class ModelStore:
 
 
 class CountedStore(ModelStore):
-    """A store that calls `on_read` with the number of bytes of each chunk that a push has sent.
+    """A store that calls `on_read` with the number of bytes of each chunk that a push has read.
 
     The call may come from any thread.
     """

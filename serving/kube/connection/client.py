@@ -58,10 +58,10 @@ class WatchEvent(NamedTuple):
 class Kube:
     """One connection pool to one API server.
 
-    Every method raises a subclass of `errors.ApiError` for an error response, and `errors.Unavailable`
-    without a response: the API may or may not have executed that request. A request that a busy API refuses
-    is sent again after the time that the API asks for. A path that would name another object, as by a name
-    with `..`, is `errors.Invalid` without a request.
+    Every method raises an `errors.ApiError` for an error response, and `errors.Unavailable` without a
+    response or for 429, 502, 503 and 504: the API may or may not have executed that request. A request that a
+    busy API refuses is sent again after the time that the API asks for, but not a watch or stream. A path
+    that would name another object, as by a name with `..`, is `errors.Invalid` without a request.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Kube:
         self._session: aiohttp.ClientSession | None = None
         self.field_manager = field_manager
         self.namespace = "default"
+        """Of an object that `create` gets without a namespace."""
 
     @property
     def _write_query(self) -> Mapping[str, str]:

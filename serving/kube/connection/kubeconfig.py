@@ -13,7 +13,8 @@ from serving.kube.connection.kubernetes_aio import Configuration, KubeConfigMerg
 
 
 async def load(configuration: Configuration, path: Path | None) -> None:
-    """Load the current context of a kubeconfig; None is the file, or the files, of $KUBECONFIG.
+    """Load the current context of a kubeconfig; None: of $KUBECONFIG (one file or several), else
+    of ~/.kube/config.
 
     Raises:
         config.ConfigException: the file is not a kubeconfig, or lacks a field.

@@ -1,8 +1,8 @@
 """Connections to the API that end when they are closed.
 
 Closing TLS waits up to 30 s for the close_notify alert of the server, which a hung server never sends.
-aiohttp aborts the idle connections of a session that ends. It closes each other one, that of a cancelled
-request or watch and that of a response with `Connection: close`, and forgets it.
+aiohttp aborts the idle connections of a session that ends, but only closes the others, and forgets them: that
+of a cancelled request or watch, and that of a response with `Connection: close`. Those are aborted here.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ import struct
 
 from serving.system.isolation import namespaces
 
-TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every container shim
+TYPE_CHECKING = False  # type checkers take it as true; `typing` costs memory in every container shim
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -138,7 +138,7 @@ def install() -> int:
     filters; programs that prefer MPTCP, such as Go's, use TCP then.
 
     Raises:
-        OSError: the kernel is older than 5.5, or another process receives notifications of this one.
+        OSError: the kernel is older than 5.0, or another process receives notifications of this one.
     """
     machine = os.uname().machine
     # A jump skips so many instructions: the second number if the values are equal, else the third.
@@ -166,7 +166,7 @@ def install() -> int:
 
 
 def receive(listener: int) -> BindCall | None:
-    """Return the next call; None if its thread has ended meanwhile."""
+    """Wait for the next call; None if its thread has ended meanwhile, or a signal came."""
     content = bytearray(_NOTIFICATION.size)
     try:
         fcntl.ioctl(listener, _NOTIF_RECV, content)

@@ -16,7 +16,7 @@ def machine_layout() -> CgroupLayout:
 
 
 def remove(group: Path) -> bool:
-    """Remove an empty cgroup; return False if it is not empty yet."""
+    """Remove an empty cgroup; return False if it is not empty yet, or the kernel refuses otherwise."""
     try:
         group.rmdir()
     except FileNotFoundError:

@@ -15,13 +15,17 @@ _HIGHEST_CPU_WEIGHT = 10_000
 
 @dataclass(frozen=True)
 class CgroupLayout:
-    """The mount points of the controllers (None: not usable) and of the hierarchy that tracks processes."""
+    """The mount points of the unified hierarchy (v2) and of the v1 controllers that limit Pods.
+
+    None where it is not mounted; for a v1 controller also where the unified hierarchy has it.
+    """
 
     unified: str | None = None
     memory_v1: str | None = None
     cpu_v1: str | None = None
     pids_v1: str | None = None
     unified_controllers: frozenset[str] = frozenset()
+    """Those of `CONTROLLERS` that the unified hierarchy has; empty where it only tracks processes."""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -72,7 +76,7 @@ def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[
 def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
     """Return the files to write, each with its text, to limit a group to `most` processes and threads.
 
-    Returns none for 0, which is no limit, and where the controller is not usable.
+    The list is empty for 0, which is no limit, and where the controller is not usable.
     """
     root = cgroups.root_of("pids")
     return [(f"{root}/{group}/pids.max", str(most))] if root and most else []
@@ -81,7 +85,7 @@ def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[st
 def memory_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
     """Return the files to write, each with its text, to limit a group to `most` bytes.
 
-    The group may not swap where the kernel counts swap. Returns none where the controller is not usable.
+    The group may not swap where the kernel counts swap. The list is empty where the controller is not usable.
     """
     if "memory" in cgroups.unified_controllers:
         base = f"{cgroups.unified}/{group}"

@@ -1,7 +1,7 @@
 """The filter of system calls that containers and load generators run under: seccomp(2), built by libseccomp.
 
-Debian and its kin always have the library, as apt needs it. It is used here to translate names into numbers
-and a program, once; `namespaces.filter_system_calls` installs the program without it.
+Debian and its kin always have the library, as apt needs it. Only this module uses it, to make a program from
+the names of system calls; `namespaces.filter_system_calls` installs the program without it.
 """
 
 import ctypes
@@ -156,7 +156,7 @@ def _refused_personalities() -> list[tuple[int, int]]:
 def _deny(
     library: ctypes.CDLL, context: ctypes.c_void_p, name: str, error: int, *arguments: _Argument
 ) -> None:
-    """Let a system call fail with this error; one without a known number is newer than the kernel."""
+    """Let a system call fail with this error; skip one without a known number, which the kernel lacks too."""
     number = library.seccomp_syscall_resolve_name(name.encode())
     if number == _UNKNOWN:
         number = NUMBERS.get(name, _UNKNOWN)

@@ -15,7 +15,7 @@ from serving.system.network.tls_listener import TlsListener
 class AsgiServer(uvicorn.Server):
     """Serves until `stop`, without the ten wake-ups a second with which uvicorn checks for its end.
 
-    uvicorn updates the date header of responses at the same time: the configuration must have
+    At these wake-ups uvicorn also updates the date header of responses: the configuration must have
     `date_header=False`, or every response would have the date of the start.
     """
 

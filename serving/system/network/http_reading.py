@@ -16,7 +16,7 @@ _PLAIN = {"Accept-Encoding": "identity"}
 
 
 class Unreadable(errors.Unavailable):
-    """An answer that is too long, or compressed. A retry would hardly get another one."""
+    """An answer that is too long, or compressed. A retry would hardly get a different one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 ALL_OF_IPV6 = "::"
-"""Address of the `Place` that a socket of `sockets.keep_all_of_ipv6` keeps. The socket itself is bound to a
-random IPv6 address."""
+"""Address of the `Place` of every IPv6 socket, whichever address it is bound to: `sockets.keep_all_of_ipv6`
+binds a random one."""
 MOST_PASSED = 252
 """The most descriptors that pass to another process: those of a message (SCM_MAX_FD, 253), less one for the
 output of a component that starts."""
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def place_of(kept: socket.socket) -> Place:
-    """Return the place that a bound TCP socket keeps; each IPv6 socket is one of `keep_all_of_ipv6`."""
+    """Return the place that a bound TCP socket keeps: an IPv6 socket keeps `ALL_OF_IPV6`."""
     address, port = kept.getsockname()[:2]
     address = ALL_OF_IPV6 if kept.family == socket.AF_INET6 else address
     return Place(os.fstat(kept.fileno()).st_uid, address, port)

@@ -38,10 +38,10 @@ class TlsListener:
         """Begin to accept.
 
         Args:
-            listener: not blocking; the caller closes it after `close`.
+            listener: listens already, and does not block; the caller closes it after `close`.
             context: of the server.
             protocol_of: returns the protocol of a new connection.
-            on_failure: called if no more connections are accepted, without `close`.
+            on_failure: called if an error, and not `close`, ends the acceptance of connections.
         """
         self._listener, self._context, self._protocol_of = listener, context, protocol_of
         self._handshakes: OrderedDict[asyncio.Task[None], socket.socket] = OrderedDict()

@@ -1,8 +1,9 @@
 """Binds IPv6 sockets to random addresses that no host has, so that no connection reaches them.
 
 Such a socket, without SO_REUSEPORT, keeps its port at all IPv6 addresses (`::`) from other sockets. Each
-socket gets a new random address, as another user could bind a predictable address first. `_socket` is
-imported for the reason in `socket_diag`.
+socket gets a new random address, as another user could bind a predictable address first.
+
+`socket` is not imported, as it costs a megabyte in every container shim; `_socket` is its core.
 """
 
 import _socket

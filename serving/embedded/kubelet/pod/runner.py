@@ -52,9 +52,11 @@ class PodRunner:
         self._writer = StatusWriter(node.kube, pod)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone = asyncio.Event()
-        """Set when the Pod no longer exists in the API, or was deleted at once: its end need not wait."""
+        """Set when the Pod no longer exists in the API, or was deleted without a grace period: its end
+        need not wait."""
         self._deleted = False
         self._identity = PodIdentity("", None)
+        """Empty until `run` has assigned one."""
         self._seen_at = clock.now()
         """The beginning of the first start of each container."""
         self._starts: dict[str, start_trace.NodeStart] = {}
@@ -79,7 +81,7 @@ class PodRunner:
         self._containers.changed.set()
 
     def _must_end(self) -> bool:
-        """Whether the Pod has to end, or has gone."""
+        """Whether the Pod is being deleted, or no longer exists in the API."""
         return self._gone.is_set() or is_deleting(self.pod)
 
     def restarted(self) -> "PodRunner":
@@ -89,7 +91,7 @@ class PodRunner:
         return runner
 
     async def run(self) -> None:
-        """Run the Pod; return when it is gone from this machine and from the API."""
+        """Run the Pod; return when it is gone from this machine, and the API has accepted its deletion."""
         self._spawn(self._writer.run())
         try:
             await self._bind()
@@ -188,9 +190,9 @@ class PodRunner:
         )
 
     async def _reserve_eventually(self) -> None:
-        """Reserve the ports of containers that run already, which another process may have bound in part.
+        """Reserve the ports of containers that run already; retry while another process has bound any.
 
-        While the agent and `up` were both dead, nobody kept other users from them.
+        While the agent and `up` were both dead, nobody kept other users from these ports.
         """
         is_reported = False
         while not self._must_end():
@@ -252,7 +254,7 @@ class PodRunner:
         except (errors.Unavailable, errors.ApiError, OSError) as error:
             self._block(name, "CreateContainerError", str(error))
             return
-        # The monitor ends a back-off once the start is recorded: the shim may fail before.
+        # `blocked` is kept: the shim may still fail. The monitor clears it once the start is recorded.
         self._containers.update(name, run=run, before=state.run, started=False, ready=False)
         method: start_trace.StartMethod = "Zygote" if started.forked else "Cold"
         self._starts[name] = start_trace.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
@@ -314,7 +316,7 @@ class PodRunner:
                 await self._containers.changed.wait()
 
     async def _terminate(self) -> None:
-        """Drain, preStop, SIGTERM, grace, SIGKILL; return when the Pod no longer exists in the API."""
+        """Drain, preStop, SIGTERM, grace, SIGKILL; then remove the Pod from this machine and from the API."""
         containers = self._containers
         has_ports = any(spec.get("ports") for spec in containers.specs.values())
         takes_traffic = has_ports and pod_status.ready(containers.mains, terminating=False)
@@ -387,7 +389,7 @@ class PodRunner:
         return policy
 
     def _grace_seconds(self) -> float:
-        """Return the seconds for the preStop hook, and from SIGTERM to SIGKILL."""
+        """Return the seconds that the preStop hook and the time from SIGTERM to SIGKILL may take together."""
         grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
             grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)

@@ -39,7 +39,10 @@ class NodeStart:
 
 @dataclass(frozen=True)
 class StartTrace:
-    """One start. The `seconds` of each of `names.START_PHASES` add up to `ready - seen`."""
+    """One start. The `seconds` of all `names.START_PHASES` add up to `ready - seen`.
+
+    They add up to more if the replica reports phases that are longer than that.
+    """
 
     method: StartMethod
     seen: datetime

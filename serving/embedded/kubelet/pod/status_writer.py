@@ -29,6 +29,7 @@ class StatusWriter:
         self._kube = kube
         self._pod = pod
         self.latest: dict[str, Any] = dict(pod.get("status") or {})
+        """The newest status, which the API may not have yet."""
         self._is_unwritten = asyncio.Event()
         self._is_urgent = asyncio.Event()
 

@@ -48,7 +48,7 @@ async def run_pre_stop(
 
 
 async def delete_from_api(kube: Kube, pod: Object, gone: asyncio.Event) -> None:
-    """Delete the Pod, whose processes have ended, from the API; retry until it is gone."""
+    """Delete the Pod, whose processes have ended, from the API; retry until the API accepts that."""
     meta = pod["metadata"]
     delay = FIRST_RETRY_SECONDS
     while not gone.is_set():

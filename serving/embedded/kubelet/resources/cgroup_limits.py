@@ -60,7 +60,7 @@ def limit_writes(cgroups: CgroupLayout, group: str, limits: ContainerLimits) -> 
 
 
 def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
-    """Return the file that counts OOM kills."""
+    """Return the file that counts OOM kills; None where no memory controller is usable."""
     if "memory" in cgroups.unified_controllers:
         return f"{cgroups.unified}/{group}/memory.events"
     return f"{cgroups.memory_v1}/{group}/memory.oom_control" if cgroups.memory_v1 else None

@@ -187,7 +187,7 @@ def detect(pids_limit: int = 0) -> Cgroups:
                 cgroups._delegate(Path(root))  # noqa: SLF001 of this module
             Path(root, TOP).mkdir(exist_ok=True)
             if not os.access(Path(root, TOP), os.W_OK):
-                raise PermissionError(13, "permission denied")
+                raise PermissionError(13, "permission denied")  # EACCES
         except OSError as error:
             _mark_missing(cgroups, root, _reason(cgroups.layout, root, error))
     if not pids_limit:

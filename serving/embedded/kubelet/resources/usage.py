@@ -1,6 +1,6 @@
 """The usage of every container of this node, for Prometheus, under the kubelet's names.
 
-Each scrape reads cgroups, /proc and the records of runs, so the usage does not depend on the agent's memory.
+Each scrape reads cgroups, /proc and the records of runs, so a restart of the agent loses peaks alone.
 Without cgroups (an ordinary user) it comes from /proc alone.
 """
 
@@ -57,6 +57,7 @@ class UsageCollector:
     """A Prometheus collector; one instance per agent."""
 
     def __init__(self, root: Path, layout: CgroupLayout, gpus: Gpus) -> None:
+        """`root` is the directory of the Pods' records."""
         self._root, self._layout, self._gpus = root, layout, gpus
         self._peaks: dict[Path, float] = {}
         """The highest memory in use so far, in bytes, by the directory of the run."""

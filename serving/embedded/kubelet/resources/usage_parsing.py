@@ -36,6 +36,7 @@ def cgroup_paths(text: str, layout: CgroupLayout, top: str) -> CgroupPaths:
     paths: dict[str, str] = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
+        # In an outer container with v1 each path begins with that of this container, which the mounts lack.
         start = path.rfind(f"/{top}/")
         if start >= 0:
             paths |= dict.fromkeys(controllers.split(","), path[start:])
@@ -184,7 +185,7 @@ def together(residents: Sequence[Resident], rollups: Sequence[Rollup]) -> Reside
 
     For several processes it is the sum of their private parts and the largest shared part: they mostly share
     with each other, so that a sum would count shared pages several times. It is a lower bound, as is the
-    cgroup's charge.
+    cgroup's charge. `unreclaimable` is that of one process, the largest: a rollup does not tell it apart.
 
     Args:
         residents: the resident memory of every process.

@@ -1,4 +1,4 @@
-"""Requests a fork from a zygote; each connection is a fork, a shim that waits for its specification.
+"""Requests a fork from a zygote: each connection takes one forked shim, which waits for its specification.
 
 Blocks for milliseconds, or for at most `ANSWER_SECONDS` if the zygote is stuck.
 """

@@ -18,7 +18,7 @@ DISABLED = "disabled"
 
 
 class ZygoteKey(NamedTuple):
-    """The namespace and the image of a zygote, which is forked for no other."""
+    """The namespace and the image of a zygote, which is forked only for containers that have both."""
 
     namespace: str
     image: str

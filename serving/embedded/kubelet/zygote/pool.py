@@ -61,7 +61,7 @@ class ZygotePool:
         """The tasks that keep one zygote each."""
         self._checks: dict[ZygoteKey, asyncio.Task[None]] = {}
         self._importing: dict[ZygoteKey, asyncio.Event] = {}
-        """By zygotes that run: set when the zygote listens, or the wait for its imports is over."""
+        """One for each zygote that runs: set once it listens, or once the wait for its imports is over."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop of `run`, for calls from other threads."""
 

@@ -6,10 +6,10 @@ memory layout and hash seed. The zygote never reads the specification of a repli
 
 The zygote forks a container shim (`container/shim.py`), and the shim forks the container's process; both
 outlive the zygote once a connection has taken them. A fork of 120 MB takes 7 ms, and a start needs two. So
-one such pair, the spare, always waits for the next connection, and a waiting spare dies with the zygote.
+one such pair, the spare, waits for the next connection, and a waiting spare dies with the zygote.
 
-The zygote must stay single-threaded, hold no descriptor except its socket, configure nothing (no logging, no
-signal handlers), and not know Pods or the API.
+The zygote must stay single-threaded, hold no descriptors but those of this module, configure nothing (no
+logging, no signal handlers), and not know Pods or the API.
 
 Run as: python -P -m serving.embedded.kubelet.zygote.process DIRECTORY NAME MODULE [CGROUP ...]
 Each spare has a cgroup below each CGROUP. In DIRECTORY:
@@ -59,7 +59,7 @@ def main() -> int:
     listener = _listen(directory, name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shims have no parent that waits for them
     use_writer = _fork_spares(listener)
-    # From here on in a spare: the shim, and after `PendingProcess` also the container's process.
+    # Only a spare runs the code below: the shim and, after `PendingProcess`, also the container's process.
     os.close(lock)
     shim.block_stop_signals()
     process = shim.PendingProcess(_prepare_program)
