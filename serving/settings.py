@@ -399,7 +399,7 @@ class RuntimeSettings(Section):
     """Memory that decoded requests, one or all together, may take, and as much again that received bodies may
     take: 40,000 rows of 64 doubles in JSON, whose numbers take 100 bytes each. Of the memory that a memory
     limit leaves free after the start, decoded requests may take at most a half, and bodies at most a quarter,
-    but 16 MiB in any case."""
+    but 16 MiB in any case. Keys and values of a language model in main memory count as used."""
     compress_from_bytes: Bytes = 1024
     """Smaller responses are not compressed, as compression would cost more than it saves."""
     inline_seconds: Seconds = 0.002

@@ -20,9 +20,14 @@ class RequestMemory:
     """Bound of the size of all received bodies together."""
 
 
-def bounds(settings: RuntimeSettings) -> RequestMemory:
-    """Return the bounds of this process, whose model is loaded and counts as used memory."""
-    return shares(settings.request_memory_bytes, cgroups.memory_limit(), private_memory())
+def bounds(settings: RuntimeSettings, reserved: int = 0) -> RequestMemory:
+    """Return the bounds of this process, whose model is loaded and counts as used memory.
+
+    Args:
+        settings: the greatest value of either bound.
+        reserved: bytes that the process will use beside requests, and does not use yet.
+    """
+    return shares(settings.request_memory_bytes, cgroups.memory_limit(), private_memory() + reserved)
 
 
 def shares(most: int, limit: int | None, used: int) -> RequestMemory:

@@ -45,6 +45,7 @@ CHANGES: dict[str, Callable[[Path, str], object]] = {
     "remove": lambda root, digest: ModelStore(root / "store").remove(digest),
     "evict": lambda root, _: ModelStore(root / "store").evict(0),
     "pin": lambda root, digest: ModelStore(root / "store").pin(digest, "pod/a"),
+    "repair": lambda root, digest: ModelStore(root / "store").repair(digest),
 }
 
 

@@ -46,6 +46,8 @@ MAX_ANNOTATIONS = 256 * 1024
 GENERATED_LENGTH = 58
 """Characters of a generateName that are used, as in Kubernetes: with five random ones they are a label."""
 
+_UNSET = (None, "")
+"""Values of a namespace or uid in a body that count as none, as in kube-apiserver."""
 KINDS_WITH_GENERATION = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
 """Kinds whose generation counts the changes of the desired state."""
 _KINDS_WITHOUT_UNCONDITIONAL_UPDATE = frozenset({*kinds.OWN, kinds.LEASE})
@@ -81,7 +83,7 @@ def created(
     """
     if meta.get("resourceVersion"):
         raise status_errors.bad_request("resourceVersion should not be set on objects to be created")
-    if kind.namespaced and namespace and meta.get("namespace", namespace) != namespace:
+    if kind.namespaced and namespace and meta.get("namespace") not in (*_UNSET, namespace):
         raise status_errors.bad_request(
             f"the namespace of the provided object ({meta['namespace']}) does not match the namespace sent "
             f"on the request ({namespace})"
@@ -115,13 +117,13 @@ def updated(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict
     version = meta.get("resourceVersion")
     if version and version != old.get("resourceVersion"):
         raise status_errors.conflict(kind, old["name"], status_errors.STALE)
-    if meta.get("uid", old.get("uid")) != old.get("uid"):
+    if meta.get("uid") not in (*_UNSET, old.get("uid")):
         reason = (
             f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old.get('uid')}"
         )
         raise status_errors.conflict(kind, old["name"], reason)
-    for field in ("name", "namespace"):
-        if meta.get(field, old.get(field)) != old.get(field):
+    for field, unset in (("name", (None,)), ("namespace", _UNSET)):
+        if meta.get(field) not in (*unset, old.get(field)):
             raise status_errors.bad_request(
                 f"the {field} of the object ({meta[field]}) does not match the {field} on the URL "
                 f"({old.get(field)})"

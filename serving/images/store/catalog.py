@@ -71,9 +71,15 @@ class Catalog:
         return parsed
 
     def referred(self, digest: str, path: Path) -> frozenset[str]:
-        """Return the digests of the config and layers of a referrer, which is stored at `path`."""
+        """Return the digests of the config and layers of a referrer, which is stored at `path`.
+
+        A damaged one has none: an image is complete without it, and a pull of the image replaces it.
+        """
         if digest not in self._referred:
-            self._referred[digest] = referred(path.read_bytes())
+            document = path.read_bytes()
+            if oci.digest_of(document) != digest:
+                return frozenset()
+            self._referred[digest] = referred(document)
         return self._referred[digest]
 
     def find(self, layer: str) -> StoredLayer:

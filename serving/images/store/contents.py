@@ -102,17 +102,22 @@ class Contents:
                 self.records.refer(digest, document)
 
     def put_tree(self, staging: Staging, digest: str, files: Iterable[oci.File]) -> None:
-        """Move a finished tree in, unless the store has an intact one. Needs the lock."""
+        """Move a finished tree in, unless the store has an intact one. Needs the lock.
+
+        A broken tree remains until the new one is in its place: it may have the only copy of the bytes.
+        """
         tree = self.tree(digest)
-        if tree.exists():
-            try:
+        is_broken = tree.exists()
+        if is_broken:
+            with contextlib.suppress(errors.Permanent):
                 self.verify(digest, deep=False)
-            except errors.Permanent:
-                _move_directory(tree, staging.path / "broken")
-            else:
                 return
+        # The seal is first, as the disk can be full; a broken tree does not match the new one either.
         disk.replace(self.seal(digest), seal.encode(digest, staging.tree, files), self._tmp)
-        _move_directory(staging.tree, tree)
+        if is_broken:
+            _replace_directory(staging.tree, tree, staging.path / "broken")
+        else:
+            _move_directory(staging.tree, tree)
         tree.chmod(0o555)
         atomic_file.sync_directory(self._trees)
 
@@ -215,3 +220,13 @@ def _move_directory(path: Path, target: Path) -> None:
     # A directory must be writable for its own rename (its `..` changes), whoever owns its parent.
     path.chmod(0o755)
     path.rename(target)
+
+
+def _replace_directory(path: Path, target: Path, trash: Path) -> None:
+    """Move a directory to `target`, whose present one is then at `path` or at `trash`."""
+    for directory in (path, target):
+        directory.chmod(0o755)
+    # Without an exchange, a kill between the two renames loses both directories: `_sweep` removes them.
+    if not disk.exchange(path, target):
+        target.rename(trash)
+        path.rename(target)

@@ -1,5 +1,6 @@
 """Disk operations of the store: synced writes, atomic replacement, read-only trees."""
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -22,6 +23,12 @@ _SPARE_SHARE = 100
 """Divisor: of a small file system only a hundredth is kept free, not `_SPARE_BYTES`."""
 _RETRY_SECONDS = 30.0
 """Pause before the next attempt on a full disk."""
+_CURRENT_DIRECTORY = -100
+"""AT_FDCWD."""
+_EXCHANGE = 2
+"""RENAME_EXCHANGE."""
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,19 @@ def replace(path: Path, data: bytes, tmp: Path) -> None:
     atomic_file.sync_directory(path.parent)
 
 
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two paths atomically; return False where the file system or the C library cannot."""
+    if not hasattr(_libc, "renameat2"):
+        return False
+    paths = (os.fsencode(first), os.fsencode(second))
+    if _libc.renameat2(_CURRENT_DIRECTORY, paths[0], _CURRENT_DIRECTORY, paths[1], _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
 def freeze(tree: Path) -> None:
     """Make every file 0444 and every directory 0555, and sync the directories."""
     for directory, _, names in os.walk(tree, topdown=False):
@@ -179,12 +199,14 @@ def freeze(tree: Path) -> None:
 
 
 def stat_tree(tree: Path) -> dict[str, FileStamp]:
-    """Return the stamp of each file, by path relative to the tree; links are not followed."""
-    return {
-        str(Path(directory, name).relative_to(tree)): FileStamp.of(Path(directory, name).lstat())
-        for directory, _, names in os.walk(tree)
-        for name in names
-    }
+    """Return the stamp of each file, by path relative to the tree; links are files, and not followed."""
+    paths = (
+        Path(directory, name)
+        for directory, directories, names in os.walk(tree)
+        # `os.walk` lists a link to a directory among the directories, and does not follow it.
+        for name in (*names, *(name for name in directories if Path(directory, name).is_symlink()))
+    )
+    return {str(path.relative_to(tree)): FileStamp.of(path.lstat()) for path in paths}
 
 
 def size(directory: Path) -> int:

@@ -94,11 +94,13 @@ class ModelStore:
         return catalog.hashed(digest, stored.tree, catalog.layer_chunks(stored.tree, stored.layer))
 
     def referrers(self, digest: str) -> list[StoredReferrer]:
-        """Return the stored documents that refer to an image, with their descriptors."""
+        """Return the stored documents that refer to an image, with their descriptors; no damaged ones."""
         documents = []
         for name in self._records.referrers(digest):
             with suppress(FileNotFoundError):
-                documents.append(self._contents.blob(name).read_bytes())
+                document = self._contents.blob(name).read_bytes()
+                if oci.digest_of(document) == name:
+                    documents.append(document)
         return [
             StoredReferrer(oci.referrer(json.loads(document), document), document) for document in documents
         ]
@@ -242,6 +244,7 @@ class ModelStore:
         Raises:
             errors.Permanent: `ImageMissing`; `SealBroken`, the image lacks bytes and has no origin, and
                 remains as it is.
+            errors.Temporary: `DiskFull`; the image remains as it is.
         """
         try:
             self.verify(digest, deep=True)
@@ -260,7 +263,11 @@ class ModelStore:
         return origin
 
     def _reinsert(self, digest: str) -> bool:
-        """Insert an image again from its own bytes; return False if bytes or room on the disk are missing."""
+        """Insert an image again from its own bytes; return False if they are not complete.
+
+        Raises:
+            errors.Temporary: `DiskFull`: they may be complete.
+        """
         try:
             manifest = self.read_manifest(digest)
             parsed = image.parse(manifest)
@@ -269,7 +276,9 @@ class ModelStore:
                     image_import.add_layer(layer.digest, self.read_blob(layer.digest))
                 config = parsed.config.digest
                 image_import.add_blob(config, b"".join(self.read_blob(config)))
-        except (errors.Permanent, errors.Temporary):
+        except (errors.Permanent, errors.Temporary) as error:
+            if error.reason == "DiskFull":
+                raise
             return False
         return True
 

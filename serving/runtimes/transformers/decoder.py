@@ -27,6 +27,11 @@ class Decoder:
         self._cache = KvCache(model.config.get_text_config().num_hidden_layers, rows + 1, capacity)
         self._device = model.device
 
+    @property
+    def token_bytes(self) -> int:
+        """The bytes of a token in the cache; known once a prompt has been read."""
+        return self._cache.token_bytes
+
     def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
         """Read whole prompts into the rows from `first_row` on; return the logits [prompts, vocabulary] after
         each.

@@ -109,6 +109,11 @@ class KvCache(Cache):  # type: ignore[misc] # as above
         self.span = Span()
         super().__init__(layers=[_Layer(self.span, rows, capacity) for _ in range(layers)])
 
+    @property
+    def token_bytes(self) -> int:
+        """The bytes of a token's keys and values in all layers; known once the model has been called."""
+        return sum(whole[0, :, 0].nbytes for layer in self.layers for whole in (layer.keys, layer.values))
+
     def set_span(
         self,
         *,

@@ -1,6 +1,6 @@
 """The size of the cache of keys and values that the free memory allows."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -35,14 +35,22 @@ def shape(sequences: int, context: int, tokens: int) -> CacheShape:
     return CacheShape(1, max(1, tokens // 2))
 
 
-def cache_tokens(model: Any) -> int:
-    """Return for how many tokens the cache's share of the free memory holds keys and values, at least 1."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    vector_bytes = heads * head_width * model.dtype.itemsize
-    token_bytes = 2 * config.num_hidden_layers * vector_bytes  # keys and values of each layer
-    return max(1, int(SHARE * _free_bytes(model.device) / token_bytes))
+def cache_tokens(device: torch.device, token_bytes: int) -> int:
+    """Return for how many tokens the cache's share of the free memory holds keys and values, at least 1.
+
+    Args:
+        device: the model's.
+        token_bytes: bytes of a token's keys and values (`Decoder.token_bytes`).
+    """
+    return max(1, int(SHARE * _free_bytes(device) / token_bytes))
+
+
+def main_memory(cache: CacheShape, device: torch.device, token_bytes: int) -> int:
+    """Return the bytes of main memory that a cache takes once it is allocated: 0 where a GPU has it."""
+    if device.type == "cuda":
+        return 0
+    positions = cache.context + 1  # one is for padding
+    return (cache.sequences + 1) * positions * token_bytes
 
 
 def _free_bytes(device: torch.device) -> int:

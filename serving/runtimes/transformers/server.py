@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from serving import errors
 from serving.runtimes import process, threads
@@ -60,6 +60,14 @@ _STOP_SECONDS = 5.0
 """Longest wait for the engine's thread, which ends after its next token."""
 
 
+class _Warm(NamedTuple):
+    """A model that has run once."""
+
+    checkpoint: Checkpoint
+    token_bytes: int
+    """Bytes of a token's keys and values."""
+
+
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
     # Transformers must fetch no file, as the model's digest covers only the files of its image.
@@ -81,7 +89,7 @@ def _framework() -> process.Framework[Any]:
     return process.Framework(load=functools.partial(checkpoint.load, device=device.usable()), warm=_warm)
 
 
-def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
+def _warm(loaded: Checkpoint, _: OutputManifest) -> _Warm:
     """Run the model once in each way in which the decoder calls it, as first runs allocate and compile."""
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
 
@@ -91,12 +99,12 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
     decoder.read_prompt(prompt, first_position=0)
     decoder.keep_prompt(row=0, length=len(prompt))
     decoder.step([0], [len(prompt)])
-    return loaded
+    return _Warm(loaded, decoder.token_bytes)
 
 
 @contextmanager
 def _application(
-    loaded: Checkpoint, served: ServedModel, options: process.Options, settings: RuntimeSettings
+    warm: _Warm, served: ServedModel, options: process.Options, settings: RuntimeSettings
 ) -> Iterator[OpenAiApp]:
     """Run the engine in a thread of its own while the block runs; yield the application."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 with the application
@@ -109,20 +117,24 @@ def _application(
     from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: PLC0415 as above
     from serving.runtimes.transformers.openai.app import OpenAiApp  # noqa: PLC0415 as above
 
-    sequences, context = memory.shape(
+    loaded = warm.checkpoint
+    device = loaded.model.device
+    cache = memory.shape(
         options.batch_size or settings.sequences,
         min(loaded.context, settings.context_tokens or loaded.context),
-        memory.cache_tokens(loaded.model),
+        memory.cache_tokens(device, warm.token_bytes),
     )
+    sequences, context = cache
     _log.info("%d sequences of at most %d tokens", sequences, context)
     limits = Limits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
-    bounds = request_memory.bounds(settings)
+    # The first prompt allocates the cache, so that it is not in use yet.
+    bounds = request_memory.bounds(settings, memory.main_memory(cache, device, warm.token_bytes))
     engine = Engine(
         Decoder(loaded.model, sequences, context),
         loaded.vocabulary,
         limits,
         EngineMetrics(served.name),
-        loaded.model.device,
+        device,
     )
 
     def run_engine() -> None:

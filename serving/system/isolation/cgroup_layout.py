@@ -63,7 +63,7 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
 
 
 def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that give a cgroup the CPU weight of so many busy processes.
+    """Return the (file, text) that give a cgroup the CPU weight of `processes` busy processes.
 
     The kernel's default is the weight of one process: 100 in v2, 1024 in v1.
     """

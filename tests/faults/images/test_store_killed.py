@@ -173,6 +173,23 @@ def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(
     forks.killed_at_every_call("import", store_rig, check_state, at_least=40)
 
 
+def test_image_that_cannot_be_pulled_again_is_kept_when_its_repair_is_killed_at_any_call(
+    store_rig: StoreRig, forks: Forks
+) -> None:
+    carry(store_rig.registry, store_rig.store, store_rig.built.digest)
+
+    def break_tree() -> None:
+        (store_rig.store.tree(store_rig.built.digest) / "models" / "small").chmod(0o600)
+
+    def check_state() -> None:
+        assert store_rig.store.repair(store_rig.built.digest) is None
+        store_rig.check()
+        break_tree()
+
+    break_tree()
+    forks.killed_at_every_call("repair", store_rig, check_state, at_least=30)
+
+
 def test_pin_killed_at_any_call_is_complete_or_absent(store_rig: StoreRig, forks: Forks) -> None:
     store_rig.bring()
 

@@ -73,7 +73,7 @@ class ImageVolumes:
         begun = clock.monotonic()
         try:
             missing = await asyncio.to_thread(self._take_own, pod, reference, digest, owner)
-        except errors.Permanent as error:
+        except (errors.Permanent, errors.Temporary) as error:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         checked = clock.monotonic()
         if missing is None:
@@ -88,7 +88,7 @@ class ImageVolumes:
         fetched = clock.monotonic()
         try:
             missing = await asyncio.to_thread(self._take, digest, owner)
-        except errors.Permanent as error:
+        except (errors.Permanent, errors.Temporary) as error:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         if missing is not None:
             raise errors.Temporary("ErrImagePull", f"{reference}: it was fetched, and is missing again")
@@ -105,7 +105,7 @@ class ImageVolumes:
         Any other image is missing for this Pod, even if the store has it.
 
         Raises:
-            errors.Permanent: as `_take`.
+            errors.Permanent, errors.Temporary: as `_take`.
         """
         if volume_mounts.is_local(reference):
             prefix = f"{LOCAL_REGISTRY}/{pod['metadata']['namespace']}/"
@@ -120,6 +120,7 @@ class ImageVolumes:
 
         Raises:
             errors.Permanent: the image is damaged, and cannot be fetched again.
+            errors.Temporary: the disk has no room to pin or repair it.
         """
         try:
             # Unsynced: a power failure ends the replicas too, and each pins again before it mounts.

@@ -231,9 +231,8 @@ class OpenAiApp:
         if wanted is not None and wanted > most:
             rule = f"must be at most {most}, as the context has {self._context} tokens and the prompt"
             raise errors.ApiError(400, "BadRequest", f"max_tokens: {rule} {len(prompt)}, got {wanted}")
-        return GenerationRequest(
-            prompt, wanted or most, body.sampling, body.stops, ignore_end=body.ignore_eos
-        )
+        tokens = wanted or min(most, body.default_tokens or most)
+        return GenerationRequest(prompt, tokens, body.sampling, body.stops, ignore_end=body.ignore_eos)
 
     async def _generate(self, prepared: _Prepared, receive: Receive, send: Send) -> None:
         """Generate and send an answer; cancel the generation once its client is gone."""

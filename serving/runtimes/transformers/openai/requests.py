@@ -7,7 +7,7 @@ are refused where they would change the answer; unknown ones are ignored, as cli
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import orjson
 from pydantic import (
@@ -34,8 +34,6 @@ TOO_MANY, SERVER_ERROR = 429, 500
 _VALIDATION_FACTOR = 4
 """Memory of parsing and validation together, as a multiple of that of parsing: validation keeps an error for
 each wrong element, and these errors take up to three times the memory of parsing."""
-DEFAULT_COMPLETION_TOKENS = 16
-"""OpenAI's default of `max_tokens` for completions; a chat goes on to the end of the context."""
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -55,6 +53,9 @@ class Streaming:
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="ignore")
+
+    default_tokens: ClassVar[int | None] = None
+    """The limit of generated tokens where the client sets none; None for the rest of the context."""
 
     model: str
     stream: StrictBool | None = None
@@ -144,7 +145,7 @@ class ChatBody(_Body):
 
     @property
     def most_tokens(self) -> int | None:
-        """The limit of generated tokens; None for the rest of the context."""
+        """The client's limit of generated tokens; None without one."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
@@ -157,15 +158,18 @@ class ChatBody(_Body):
 class CompletionBody(_Body):
     """The body of `/v1/completions`."""
 
+    default_tokens: ClassVar[int | None] = 16
+    """As OpenAI's."""
+
     prompt: str | list[StrictInt] | Annotated[list[str], Field(min_length=1, max_length=1)]
     logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_ALTERNATIVES)] | None = None
     echo: Literal[False] | None = None
     suffix: Literal[""] | None = None
 
     @property
-    def most_tokens(self) -> int:
-        """The limit of generated tokens."""
-        return self.max_tokens or DEFAULT_COMPLETION_TOKENS
+    def most_tokens(self) -> int | None:
+        """The client's limit of generated tokens; None without one."""
+        return self.max_tokens
 
     @property
     def sampling(self) -> Sampling:

@@ -1,5 +1,6 @@
 """Detection and repair of images whose files another program has changed."""
 
+import errno
 import os
 import shutil
 import stat
@@ -10,7 +11,7 @@ import pytest
 
 from serving import errors
 from serving.images.building.model_image import Built
-from serving.images.documents import image
+from serving.images.documents import image, oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from tests.objects.models.model_images import built_in, carry, foreign, member, tar_of, write_trained
@@ -122,6 +123,13 @@ def drop_list(store: ModelStore, built: Built) -> Path:
     return path
 
 
+def add_link_to_directory(store: ModelStore, built: Built) -> Path:
+    path = weights(store, built).with_name("more")
+    path.parent.chmod(0o755)
+    path.symlink_to("/etc")
+    return path
+
+
 def link_list(store: ModelStore, built: Built) -> Path:
     path = drop_list(store, built)
     path.symlink_to("/etc/hostname")
@@ -139,6 +147,7 @@ def restore_a_backup(store: ModelStore, built: Built) -> Path:
 REPAIRABLE = (
     exchange,
     add,
+    add_link_to_directory,
     change_mode,
     change_list,
     drop_list,
@@ -196,6 +205,57 @@ def test_damaged_image_is_kept_until_it_can_be_pulled_again(
     carry(registry, ModelStore(store.root), built.digest)
     assert store.verify(built.digest, deep=True) == built.files
     assert store.pins(built.digest) == {"pod/a"}
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_image_that_cannot_be_pulled_again_is_kept_when_the_disk_is_full_at_its_repair(
+    exchanges: bool, store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if not exchanges:
+        monkeypatch.setattr(disk, "exchange", lambda *_: False)
+    exchange(store, built)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "replace", full)
+        with pytest.raises(errors.Temporary) as caught:
+            store.repair(built.digest)
+    assert caught.value.reason == "DiskFull"
+    assert ModelStore(store.root).repair(built.digest) is None
+    assert store.verify(built.digest, deep=True) == built.files
+
+
+def test_image_with_all_its_bytes_is_kept_when_the_disk_has_no_room_for_its_repair(
+    store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise errors.Temporary("DiskFull", "the disk for the model's files is full", retry_after=30.0)
+
+    store.set_origin(built.digest, ORIGIN)
+    exchange(store, built)
+    monkeypatch.setattr(disk, "require_room", full)
+    with pytest.raises(errors.Temporary):
+        store.repair(built.digest)
+    assert store.has(built.digest)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff"])
+def test_store_opens_when_a_referrer_is_damaged(
+    content: bytes, store: ModelStore, built: Built, tmp_path: Path
+) -> None:
+    registry = ModelStore(tmp_path / "registry")
+    carry(store, registry, built.digest)
+    lineage = store.root / "blobs/sha256" / built.lineage.removeprefix("sha256:")
+    lineage.chmod(0o644)
+    lineage.write_bytes(content)
+    later = ModelStore(store.root)
+    assert [oci.digest_of(document) for _, document in later.referrers(built.digest)] == [built.modelpack]
+    assert later.verify(built.digest, deep=True) == built.files
+    later.remove(built.digest)
+    carry(registry, later, built.digest)
+    assert len(later.referrers(built.digest)) == 2
+    assert later.repositories(built.digest) == registry.repositories(built.digest)
 
 
 def test_a_changed_list_of_an_image_of_another_builder_is_repaired(store: ModelStore) -> None:

@@ -269,6 +269,21 @@ def test_the_error_of_a_broken_rule_has_path_rule_and_value(
     assert any(message in cause.message for cause in error.causes if cause.field == field)
 
 
+def test_an_empty_namespace_or_uid_in_a_body_counts_as_unset() -> None:
+    for kind, body in ((kinds.POD, pod()), (kinds.NAMESPACE, {"metadata": {"name": "web"}})):
+        old = create(kind, body)
+        empty = {"name": "web", "namespace": "", "uid": ""}
+        created = create(kind, {**body, "metadata": {"name": "web", "namespace": ""}})
+        assert created["metadata"] == old["metadata"]
+        assert write_path.update(kind, old, {**body, "metadata": empty}, request()).object == old
+        assert patch(kind, old, {"metadata": {"namespace": "", "uid": ""}}) == old
+        namespace = old["metadata"].get("namespace")
+        applied = write_path.apply(kind, old, namespace, "web", {"metadata": empty}, request()).object
+        assert applied["metadata"].get("namespace") == namespace
+        with pytest.raises(errors.ApiError, match="does not match the namespace"):
+            write_path.update(kind, old, {**body, "metadata": {**empty, "namespace": "b"}}, request())
+
+
 def test_all_broken_rules_are_reported_together() -> None:
     error = refusal(kinds.INFERENCE, inference({"name": "A", "modelVersion": "", "trafficWeight": -1}))
     assert len(error.causes) >= 3

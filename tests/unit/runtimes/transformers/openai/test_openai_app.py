@@ -38,6 +38,7 @@ class Engine:
     def __init__(self) -> None:
         self.why = ""
         self.is_full = False
+        self.answers_at_once = False
         self.submitted: list[tuple[GenerationRequest, Callable[[Part], None]]] = []
 
     def obstacle(self, now: float) -> str:
@@ -49,6 +50,8 @@ class Engine:
 
     def submit(self, request: GenerationRequest, deliver: Callable[[Part], None]) -> object:
         self.submitted.append((request, deliver))
+        if self.answers_at_once:
+            self.answer()
         return object()
 
     def cancel(self, generation: object) -> None:
@@ -76,6 +79,9 @@ class Vocabulary:
 
     def encode_chat(self, messages: list[dict[str, Any]], context: int) -> tuple[int, ...]:
         return self.encode("".join(message["content"] for message in messages), context)
+
+    def checked(self, tokens: list[int]) -> tuple[int, ...]:
+        return tuple(tokens)
 
     def token_bytes(self, token: int) -> bytes:
         return b""
@@ -153,6 +159,16 @@ async def test_short_prompt_becomes_tokens_without_a_thread(rig: Rig, path: str)
     status, _, document = await answer
     assert (status, document["usage"]["prompt_tokens"]) == (200, 1)
     assert rig.vocabulary.threads == [threading.current_thread().name]
+
+
+@pytest.mark.parametrize("tokens", [1, 84, 85, 99])
+async def test_completion_without_a_limit_ends_with_the_context_when_it_has_less_than_the_default(
+    rig: Rig, tokens: int
+) -> None:
+    rig.engine.answers_at_once = True
+    status, _, document = await rig.ask(COMPLETIONS, orjson.dumps({"model": "m", "prompt": [1] * tokens}))
+    assert status == 200, document
+    assert rig.engine.submitted[0][0].max_tokens == min(16, 100 - tokens)
 
 
 async def test_bodies_beyond_the_memory_for_them_get_429_and_small_ones_are_answered(rig: Rig) -> None:

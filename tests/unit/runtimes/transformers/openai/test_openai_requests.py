@@ -18,8 +18,9 @@ def chat(**fields: object) -> ChatBody:
 def test_defaults_are_openais() -> None:
     body = chat()
     assert (body.sampling.temperature, body.sampling.top_p, body.sampling.seed) == (1.0, 1.0, None)
-    assert body.most_tokens is None
-    assert parse(CompletionBody, b'{"model": "m", "prompt": "a"}', MEMORY).most_tokens == 16
+    assert (body.most_tokens, body.default_tokens) == (None, None)
+    completion = parse(CompletionBody, b'{"model": "m", "prompt": "a"}', MEMORY)
+    assert (completion.most_tokens, completion.default_tokens) == (None, 16)
 
 
 def test_zero_temperature_is_no_default() -> None:
