@@ -39,8 +39,8 @@ LEAST_STRENGTH = 0.1
 QUANTILE = 0.95
 """The regressed quantile: two weeks have 200 bins beyond it."""
 AHEAD = 3
-"""Bins from the last bin to the bin whose upper quantile is regressed: a quarter of an hour, because the
-longest horizon begins up to one and a half bins after the middle of the last bin."""
+"""Bins from the last bin to the bin whose upper quantile is regressed: a quarter of an hour. The longest
+horizon, nine minutes (1.8 bins), begins up to one and a half bins after the middle of the last bin."""
 CHANGES = (1, 3, 12)
 """Bins over which a change explains the upper quantile of the next change: five minutes, a quarter of an
 hour, an hour."""
@@ -73,8 +73,9 @@ class Fit:
     """The same of the week."""
     upper: tuple[float, ...] = ()
     """Coefficients of the upper quantile of the change in `AHEAD` bins: the constant, the coefficients of
-    `CHANGES`, and with a daily season the coefficient of the same change a day before. The constant
-    is without the mean of the regressed quantile, because the mixture corrects the bias of a forecast."""
+    `CHANGES`, and with a daily season the coefficient of the same change a day before. The constant is
+    without the mean of the regressed quantile, because the weighted mean of all forecasts (`horizon`)
+    corrects the bias of each."""
 
     def state(self) -> dict[str, Any]:
         """Return the fit for JSON."""
@@ -176,8 +177,8 @@ def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
 
 
 def rise(fitted: Fit, history: Sequence[float]) -> float:
-    """Return the upper quantile of the change of the level per bin in the next `AHEAD` bins, by `Fit.upper`;
-    NaN without coefficients, or for a history that is too short.
+    """Return the upper quantile of the change of the level per bin in the next `AHEAD` bins, by `Fit.upper`,
+    less its mean over the fitted history; NaN without coefficients, or for a history that is too short.
     """
     upper, count = fitted.upper, len(history)
     is_daily = len(upper) > 1 + len(CHANGES)
@@ -206,7 +207,7 @@ def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
     responses = levels[bins + AHEAD] - levels[bins]
     regressors = np.column_stack(columns)
     params = QuantReg(responses, regressors).fit(q=QUANTILE, max_iter=MOST_ITERATIONS).params
-    params[0] -= (regressors @ params).mean()
+    params[0] -= (regressors @ params).mean()  # see `Fit.upper`
     return tuple(float(value) for value in params) if np.isfinite(params).all() else ()
 
 

@@ -67,8 +67,9 @@ def before_command(
 ) -> None:
     """Declare the options that a group takes before the name of its command.
 
-    `command_group.run` passes them to the command. A group with options runs without a command, too.
+    `command_group.run` passes them to the command.
     """
+    # Typer calls this without a command too, as a group with options has `invoke_without_command`.
     if context.invoked_subcommand is None:
         context.fail("Missing command.")
 
@@ -98,6 +99,8 @@ def with_target(command: Callable[..., None]) -> Callable[..., None]:
         if parameter.name != "target"
     ]
     parameters = [*own, *_TARGET_OPTIONS]
+    # Typer reads names and defaults from the signature, and types from the annotations (those that `wraps`
+    # has copied have `target`).
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

@@ -10,9 +10,9 @@ from serving import clock
 from serving.resources import names
 
 PHASES = ("import", "verify", "load", "warmup")
-"""The phases of `names.START_PHASES` that a runtime measures: `import`, the imports that no zygote has made;
-`verify`, hashing the files and listing the image, which comes first; `load`, loading the model (with the
-imports of its pickle); `warmup`, the model's first runs."""
+"""The phases of `names.START_PHASES` that a runtime measures, in the order of the header: `import`, the
+imports that no zygote has made; `verify`, listing the image and hashing its files, before the imports;
+`load`, loading the model (with the imports of its pickle); `warmup`, the model's first runs."""
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ async def signers(
         errors.Temporary, errors.Permanent: those of a pull.
     """
     names: frozenset[str] = frozenset()
+    # Unlike in `require`, a damaged place or an unreadable list of referrers is no error: its signers are
+    # missing.
     with referrers.unreadable_ignored(target.at(digest)):
         async for present in _attached(registry, target, digest):
             names |= signing.signers(present, digest, keys)

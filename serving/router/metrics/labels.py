@@ -28,7 +28,8 @@ def labels_of(route: Mapping[str, Any]) -> dict[str, Labels]:
         cluster_name(namespace, backend): Labels(
             namespace, spec["inference"], backend["arm"], backend["name"]
         )
-        for backend in reversed(backends)  # of two backends with one cluster, the first one gives the labels
+        # Two backends may name one port of one Service, which is one cluster: the first gives the labels.
+        for backend in reversed(backends)
     }
 
 

@@ -21,6 +21,7 @@ def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:
         raise bad_request(
             "inputs", "must be one tensor" if len(inputs) == 1 else f"must be {names}", requested
         )
+    # The parser refuses a name that occurs twice: with equal counts, known names are all names.
     by_name = {declared.name: declared for declared in inputs}
     array_by_name = {}
     for i, tensor in enumerate(request.inputs):
@@ -61,5 +62,7 @@ def requested_outputs(request: InferenceRequest, outputs: Sequence[Output]) -> t
 
 
 def rows(request: InferenceRequest) -> int:
-    """Return the number of rows of a request: the largest first dimension of its inputs."""
+    """Return the number of rows of a request: the largest first dimension of its inputs, which differ where a
+    model takes it; 0 if all inputs are scalars.
+    """
     return max((tensor.array.shape[0] for tensor in request.inputs if tensor.array.shape), default=0)

@@ -14,7 +14,7 @@ PRELOAD = (
     *process.PRELOAD,
     "joblib.numpy_pickle_compat",
     "scipy.special",
-    "serving.runtimes.sklearn.without_pandas",
+    "serving.runtimes.sklearn.without_pandas",  # before anything of scikit-learn
     "serving.runtimes.sklearn.estimator",
     "serving.runtimes.sklearn.pickled",
     # Any estimator may be in a pickle, so every package that has some.
@@ -61,7 +61,8 @@ def main() -> int:
 
 
 def _framework() -> process.Framework[Any]:
-    # Imported here, as these modules import NumPy and scikit-learn. `without_pandas` must come first.
+    # Imported here, as these modules import NumPy and scikit-learn. `without_pandas` comes first: it imports
+    # scikit-learn so that it finds no pandas.
     importlib.import_module("serving.runtimes.sklearn.without_pandas")
     from serving.runtimes.sklearn import estimator, pickled  # noqa: PLC0415
 

@@ -134,8 +134,10 @@ class BindCall:
 def install() -> int:
     """Notify of each bind(2) of this thread and its children; return the descriptor of the notifications.
 
-    Needs `PR_SET_NO_NEW_PRIVS`. socket(2) fails for MPTCP from then on, as MPTCP sockets take no packet
-    filters; programs that prefer MPTCP, such as Go's, use TCP then.
+    Needs `PR_SET_NO_NEW_PRIVS`. socket(2) fails for MPTCP from then on: the observer may attach a packet
+    filter to a socket that is bound, and MPTCP sockets take none. Programs that prefer MPTCP, such as Go's,
+    use TCP then. Calls of another architecture are not notified: the kernel refuses their bind(2) to a kept
+    port.
 
     Raises:
         OSError: the kernel is older than 5.0, or another process receives notifications of this one.

@@ -38,14 +38,13 @@ def defaults(obj: Object) -> None:
 
 
 def spec_defaults(spec: Object) -> None:
-    """Set the defaults of every Pod spec, as kube-apiserver does, which sets the requests in Pods only."""
+    """Set the defaults that Pods and templates of Pods have in common, as kube-apiserver does."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("securityContext", {})
-    if "serviceAccount" in spec or "serviceAccountName" in spec:
-        name = spec.get("serviceAccountName") or spec["serviceAccount"]
+    if name := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec |= {"serviceAccountName": name, "serviceAccount": name}
     for container in _containers(spec):
         _container_defaults(container)
@@ -125,8 +124,9 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
 def _changes(new: Object, old: Object) -> Iterator[Cause]:
     """Yield an error unless only images, activeDeadlineSeconds, tolerations or a first nodeName change.
 
-    A changed image must not be empty.
+    An image must not be empty.
     """
+    # The text of kube-apiserver, whose further conditions are not checked.
     rule = (
         "pod updates may not change fields other than `spec.containers[*].image`,"
         "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
