@@ -135,7 +135,8 @@ def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) ->
     Args:
         workload: load, replicas and objective.
         startup: law of start-up times; the oracle orders its typical time ahead.
-        max_replicas: most replicas of a policy; None: `HEADROOM` times the peak of the first schedule.
+        max_replicas: most replicas of a policy; None: `HEADROOM` times the peak of the first plain
+            schedule, but at least `HEADROOM`.
     """
     schedules = workload.schedules(lean=True)
     paid = [(need, ordered_ahead(need, startup.typical)) for need in (*schedules.plain, *schedules.lean)]

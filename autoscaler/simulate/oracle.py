@@ -48,7 +48,9 @@ class Schedules:
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """The cheapest schedule: counts for each second of the run."""
+    """A schedule to which scores are compared: counts for each second of the run. `oracle_of` takes the
+    cheapest plain one.
+    """
 
     need: Floats
     """Ready replicas of the schedule."""

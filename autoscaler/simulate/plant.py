@@ -1,7 +1,7 @@
 """Simulated replicas at work: finished requests, waiting requests, and the wait of each request. Pure.
 
 `FluidPlant` treats the requests of a second as a fluid and costs the same at any load; `QueuePlant` simulates
-each request. In both, requests wait in one first-in-first-out queue for the ready replicas, which equals
+each request. In these two, requests wait in one first-in-first-out queue for the ready replicas, which equals
 least-loaded dispatch with slots.
 """
 
@@ -27,7 +27,7 @@ class PlantCounts(NamedTuple):
     """Requests that were answered."""
     latency_sum: float
     """Seconds from arrival to the end of the answer, summed over finished requests; of a fluid, the waiting
-    requests integrated over time, and the service seconds of finished requests.
+    requests integrated over time, and the service seconds of finished and dropped requests.
     """
     dropped: float
     """Requests that were abandoned after `TIMEOUT`."""
@@ -64,7 +64,9 @@ class Waits:
 
 
 class Plant(Protocol):
-    """Replicas that advance over whole seconds with a constant number of ready replicas."""
+    """Replicas that advance over spans with a constant number of ready replicas; spans are multiples of
+    `Workload.step`, usually a second.
+    """
 
     @property
     def draining(self) -> float:

@@ -19,4 +19,6 @@ class Policy(Protocol):
         """Seconds between decisions."""
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the decision; called once per interval, with the observations since the last call."""
+        """Return the decision on the observations since the last call; called at each interval, except as
+        `Delivery.immediate` and `Delivery.idle_seconds` say.
+        """

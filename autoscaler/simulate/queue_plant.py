@@ -157,7 +157,9 @@ class QueuePlant:
             self._dropped += 1
 
     def _count(self, until: float, ready: int, slots: int) -> None:
-        """Add the capacity, the work and the draining replicas of the time since the last call."""
+        """Add the capacity, the work and the draining replicas of the time since the last call, as if the
+        slots that are busy now had been busy all the time.
+        """
         passed = until - self._now
         busy = self._busy
         self._capacity += slots * passed / self._replica.concurrency * self._replica.rate

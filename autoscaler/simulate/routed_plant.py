@@ -193,7 +193,9 @@ class RoutedPlant:
         self._dropped += 1
 
     def _count(self, until: float) -> None:
-        """Add the capacity, the work and the draining replicas of the time since the last call."""
+        """Add the capacity, the work and the draining replicas of the time since the last call, as if the
+        slots that are busy now had been busy all the time.
+        """
         passed = until - self._now
         rate = self._replica.rate
         self._capacity += len(self._queues) * passed * rate

@@ -81,7 +81,7 @@ def run(
         build: makes the policy.
         limit: most replicas that the policy may ask for; usually `workload.limit()`.
         seed: of the random start-up times and delays of readings.
-        delivery: delays and losses of readings; None: the protocol's, with the workload's outages.
+        delivery: delays and losses of readings; None: the defaults, with the workload's outages.
         timeline: whether the result has a timeline.
     """
     startup_draws, reading_draws = np.random.default_rng((seed, 17)).spawn(2)
@@ -134,7 +134,7 @@ class _Loop:
     """Total work that had arrived at the last point of the timeline."""
 
     def run(self) -> Run:
-        """Run to the end: at each time the due replicas start, the policy decides, and the plant advances."""
+        """Run to the end: at each time the due starts end, the policy decides, and the plant advances."""
         end, lead = self.workload.seconds, self.workload.lead
         interval = max(round(self.policy.interval), 1)
         now = decide_at = 0.0
@@ -180,7 +180,10 @@ class _Loop:
         )
 
     def _next_time(self, decide_at: float) -> float:
-        """Return the time of the next decision, reading, or end of a start."""
+        """Return the time of the next decision, reading, or end of a start, rounded up to the step.
+
+        At zero replicas with `immediate` it is the next step, to look for held requests.
+        """
         at, step = decide_at, self.workload.step
         if len(self._counts_at_readings) < len(self.readings.taken):
             at = min(at, self.readings.taken[len(self._counts_at_readings)])
@@ -242,7 +245,7 @@ class _Loop:
 
 
 def _observed_replicas(pool: Pool, start: float) -> Replicas:
-    """Return the pool's replicas with times in Unix seconds; `start` has those of the start of the run."""
+    """Return the pool's replicas with times in Unix seconds, as is `start`, the start of the run."""
     seen = pool.observed()
     if not seen.starting:
         return seen
@@ -260,7 +263,7 @@ def _idle(before: PlantCounts, readings: Sequence[PlantCounts]) -> float:
 
 
 def _load(before: PlantCounts, after: PlantCounts, start: float, idle: float) -> Load:
-    """Return the load between two readings; `start` has the Unix seconds of the start of the run."""
+    """Return the load between two readings; `start` is the start of the run in Unix seconds."""
     finished = after.finished - before.finished
     at_zero = after.ready == 0
     return Load(

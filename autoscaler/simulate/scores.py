@@ -104,7 +104,9 @@ def oracle_scores(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
 
 
 def _of_schedule(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
-    """Return the scores of a schedule that pays `seconds` replica-seconds; waits and changes count as 0."""
+    """Return the scores of a schedule that pays `seconds` replica-seconds; waits and changes count as 0, the
+    overshoot as 1.
+    """
     flow = workload.load.per_second(workload.seconds)
     return Scores(
         violations=0,

@@ -29,10 +29,10 @@ class Keda:
         self._target = max(TARGET * inputs.capacity.concurrency, 0.01)
         self._behaviour = Behaviour()
         self._poll_at = self._active_at = float("-inf")
-        """Unix seconds of the next poll, and of the last poll with a request."""
+        """Unix seconds of the next poll, and of the last poll with a request; before any, of the first."""
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the count of the scaler, or of the HPA between its polls."""
+        """Return the change of a poll to or from zero, else the HPA's count, or zero at zero replicas."""
         now, load, current = observation.now, observation.load, observation.replicas.desired
         if load is None:
             return within_bounds(self._inputs, current, "ScalerError")
@@ -48,7 +48,7 @@ class Keda:
         return within_bounds(self._inputs, count, "ScalerActive", least=1)
 
     def _poll(self, now: float, total: float, current: int) -> Decision | None:
-        """Return the decision to or from zero; None: the HPA decides."""
+        """Return the decision to or from zero; None: no such change."""
         if self._active_at == float("-inf"):
             self._active_at = now
         if total > 0:

@@ -62,7 +62,7 @@ class Kpa:
         self._max_panic_replicas = 0
         """In panic the count does not fall below this one."""
         self._active_since: float | None = None
-        """Since when the target has ready replicas, as Knative's PodAutoscaler is Active."""
+        """Since when Knative's PodAutoscaler is Active: the target has ready replicas, and is not idle."""
         self._idle_since: float | None = None
         """Since when zero is asked for after a stable window of activity."""
         self._in_path_since: float | None = None

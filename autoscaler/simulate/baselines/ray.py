@@ -13,7 +13,7 @@ from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, reques
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TICK = 5.0
-"""Seconds: its loop runs each 0.1 s, but nothing is new more often than readings come."""
+"""Seconds between decisions; Ray decides each 0.1 s, but between two readings the load is the same."""
 LOOK_BACK = 30.0
 """Seconds over which the mean of the requests is taken."""
 UP_DELAY = 30.0
@@ -35,31 +35,31 @@ class RayServe:
         self._direction = 0
         """Direction of the change that is needed: 1 up, -1 down, 0 none."""
         self._since = 0.0
-        """Since when the direction is the same, in Unix seconds."""
+        """Unix seconds at which the delay began: the direction changed, or the last change was ordered."""
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the target after bounds and delays."""
+        """Return the recommended count after bounds and delays."""
         load, replicas, now = observation.load, observation.replicas, observation.now
         if load is not None:
             self._ongoing.add(load.end, load.seconds, requests_in_service(load))
-        target = replicas.desired
+        current = replicas.desired
         if replicas.ready == 0:
             count = 1 if load is not None and requests_in_service(load) > 0 else 0
-            return within_bounds(self._inputs, max(target, count), "ColdStart")
-        desired = math.ceil(self._ongoing.mean() / self._target)
-        desired = min(max(desired, self._inputs.min_replicas), self._inputs.max_replicas)
-        return within_bounds(self._inputs, *self._delayed(now, desired, target))
+            return within_bounds(self._inputs, max(current, count), "ColdStart")
+        recommended = math.ceil(self._ongoing.mean() / self._target)
+        recommended = min(max(recommended, self._inputs.min_replicas), self._inputs.max_replicas)
+        return within_bounds(self._inputs, *self._delayed(now, recommended, current))
 
-    def _delayed(self, now: float, desired: int, target: int) -> tuple[int, str]:
-        """Return the count and its reason: `desired` once the delay has passed, until then `target`."""
-        direction = (desired > target) - (desired < target)
+    def _delayed(self, now: float, recommended: int, current: int) -> tuple[int, str]:
+        """Return the count and its reason: `recommended` once the delay has passed, until then `current`."""
+        direction = (recommended > current) - (recommended < current)
         if direction != self._direction:
             self._direction, self._since = direction, now
         if direction == 0:
-            return target, "Kept"
+            return current, "Kept"
         if now - self._since < (UP_DELAY if direction > 0 else DOWN_DELAY):
-            return target, "UpscaleDelay" if direction > 0 else "DownscaleDelay"
+            return current, "UpscaleDelay" if direction > 0 else "DownscaleDelay"
         self._since = now
         if direction > 0:
-            return desired, "Upscale"
-        return (desired if target == 1 else max(desired, 1)), "Downscale"
+            return recommended, "Upscale"
+        return (recommended if current == 1 else max(recommended, 1)), "Downscale"

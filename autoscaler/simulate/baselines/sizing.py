@@ -21,15 +21,15 @@ TICK = 5.0
 
 
 class Sizing:
-    """Computes the count. The replicas for the backlog are at most as many as those for the rate, or one, so
-    that a backlog that builds up while replicas start does not order replicas without limit.
+    """Computes the count. The replicas for the backlog are at most as many as those for the rate, but may
+    be one: a backlog that builds up while replicas start orders no replicas without limit.
     """
 
     def __init__(self, inputs: PolicyInputs) -> None:
         self._inputs = inputs
         self._highest = Highest(DOWN_WINDOW)
         self._busy_at = float("-inf")
-        """Unix seconds of the last reading with a request."""
+        """Unix seconds of the last decision that saw a request; before any request, of the first decision."""
 
     def replicas(self, observation: Observation, rate: float) -> int:
         """Return the replicas for `rate`, the forecast work per second; called at each decision."""

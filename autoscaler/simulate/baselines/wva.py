@@ -59,7 +59,8 @@ class Wva:
         self._highest_cache, self._highest_queue = Highest(PEAK_WINDOW), Highest(PEAK_WINDOW)
         self._peak_cache = self._peak_queue = 0.0
         self._next_round = self._busy_at = float("-inf")
-        """Unix seconds of the next optimisation, and of the last reading with a request."""
+        """Unix seconds of the next optimisation, and of the last decision that saw a request; before any
+        request, of the first decision."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the target of the analyzer, or the wake from zero between its rounds."""

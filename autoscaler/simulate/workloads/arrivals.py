@@ -37,7 +37,7 @@ def flow(
 ) -> Floats:
     """Return the requests of each second, `times` as many as in the trace.
 
-    Longer bins give Poisson counts; bins of a second or less have the counts of the trace.
+    Bins of more than a second give Poisson counts; bins of a second or less have the counts of the trace.
     """
     per_second = rates(trace, start, seconds, 1.0) * times
     if trace.step <= 1:
@@ -79,8 +79,9 @@ def whole(expected: Floats, draws: np.random.Generator) -> Floats:
 def client_times(laws: Sequence[Law], start: float, seconds: float, draws: np.random.Generator) -> Floats:
     """Return the arrivals of one client, in seconds from `start`.
 
-    Each window has as many requests as its rate gives. The times between requests follow the window's law,
-    scaled to fill the window; the first request is at a random time of it.
+    A window has the whole number of requests that is nearest to its rate times its length. The times between
+    requests follow the window's law, scaled to fill the window. All are shifted by one random time; requests
+    that pass the end of the window continue at its beginning.
     """
     parts = [_window(law, draws) for law in laws if start - law.seconds < law.start < start + seconds]
     if not parts:
@@ -107,7 +108,7 @@ def of_clients(trace: BinTrace, among: Sequence[ClientTrace]) -> ClientTrace | N
 
 
 def cut(trace: RequestTrace, start: float, seconds: float) -> RequestTrace:
-    """Return the requests of a span: `seconds` from `start` seconds of the trace on."""
+    """Return the requests of the `seconds` that begin `start` seconds after the start of the trace."""
     first, last = np.searchsorted(trace.times, [start, start + seconds])
     span = slice(int(first), int(last))
 

@@ -5,7 +5,8 @@ Each trace is cut into a history, which the policies know, and the run that foll
 - less than 6 hours: no history
 - from 6 hours on: the first quarter is history
 - from 10 days on: 7 days are history
-- more than 40 days: two cuts with 14 days of history, one run from the middle on, one at the busiest time
+- more than 40 days: 14 days are history; a run from the middle on, and of a bin trace also one at the busiest
+  time
 
 At most 14 days are scored (`days`). A replica's rate is such that the scored load keeps 15 replicas busy on
 average. Requests with GPU seconds and single clients have a fixed replica instead. The rates of a bin trace
@@ -115,7 +116,8 @@ def random_values(seed: int) -> np.random.Generator:
 
 
 def recipes(traces: Mapping[str, Trace], *, days: float = 14, clients: int = 12) -> list[Recipe]:
-    """Return one recipe for each cut of a trace, and of a `ClientTrace` one for each of some sparse clients.
+    """Return one recipe for each cut of a `BinTrace`, one for the first cut of a `RequestTrace`, and one for
+    each of some sparse clients of a `ClientTrace`.
 
     Args:
         traces: by the name that reports show.

@@ -164,7 +164,7 @@ def parse(name: str, text: str) -> Trace:
     """Return the trace of a table with a header.
 
     A table with clients and rates is a `ClientTrace`; one with rates or counts is a `BinTrace`, unless it has
-    tokens or execution times beside the counts. Any other is a `RequestTrace`.
+    input tokens or execution times beside the counts. Any other is a `RequestTrace`.
 
     Args:
         name: of the file, for errors only.

@@ -19,11 +19,13 @@ LEAD_SECONDS = 600
 SHORTEST_WAIT = 2.0
 """Least `Workload.wait` in seconds; a longer mean service time is the allowed wait itself."""
 HEADROOM = 3
-"""The limit of replicas over the highest need: high enough that a policy that orders too many is seen."""
+"""The limit of replicas as a multiple of the highest need: so high that a policy that orders too many is
+seen."""
 FIRST_BUSY_SHARE = 0.7
 """Share of the initial replicas that the load of the lead keeps busy."""
 STEP = 0.125
-"""Step of a routed run in seconds, for a wake from zero; a power of two, so that its multiples are exact."""
+"""Step of a routed run in seconds: short, as a wake from zero may be; a power of two, so that its multiples
+are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,9 @@ class Workload:
         return PolicyInputs(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
 
     def first_replicas(self) -> int:
-        """Return the replicas at the start of a run, of which the lead keeps `FIRST_BUSY_SHARE` busy."""
+        """Return the replicas at the start of a run, of which the lead, or the first minute if it is
+        longer, keeps `FIRST_BUSY_SHARE` busy.
+        """
         flow = self.load.per_second(self.seconds)
         mean = float(flow.work[: max(self.lead, 60)].mean())
         return max(math.ceil(mean / self.replica.rate / FIRST_BUSY_SHARE), self.min_replicas)
@@ -114,7 +118,7 @@ class Workload:
 def history_of(flow: Flow, end: float, step: int = 60) -> LoadHistory:
     """Return the sums of each `step` seconds of a flow that ends at `end`, in Unix seconds.
 
-    Whole steps only: the first seconds of the flow are dropped.
+    Whole steps only: the first seconds of the flow, which fill no step, are dropped.
     """
     steps = len(flow.arrivals) // step
 
