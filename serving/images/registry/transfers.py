@@ -104,7 +104,7 @@ async def _ended(work: asyncio.Future[None]) -> None:
 
 
 async def _done(future: asyncio.Future[Any]) -> None:
-    """Wait until a future is done, although this task is cancelled meanwhile; the cancellation is raised then.
+    """Wait until a future is done, although this task is cancelled meanwhile; then raise the cancellation.
 
     The end of an event loop cancels every task, and a TaskGroup then cancels its own once more.
     """

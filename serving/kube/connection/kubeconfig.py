@@ -4,8 +4,10 @@ The client library writes `certificate-authority-data` to the temporary director
 so that each SIGKILL would leave a file.
 """
 
+import asyncio
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,23 @@ async def load(configuration: Configuration, path: Path | None) -> None:
     """
     merged = KubeConfigMerger(str(path or config.KUBE_CONFIG_DEFAULT_LOCATION)).config
     authority = _take_authority(merged)
-    await config.load_kube_config_from_dict(merged, client_configuration=configuration)
+    loader = await config.load_kube_config_from_dict(merged, client_configuration=configuration)
     if authority is not None:
         configuration.ca_cert_data = authority
+    if hasattr(loader, "exec_plugin_expiry"):
+        configuration.refresh_api_key_hook = _token_refresh(loader)
+
+
+def _token_refresh(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
+    """Return a hook for each request, which runs the user's `exec` plugin again when its token expires."""
+    lock = asyncio.Lock()
+
+    async def refresh(configuration: Configuration) -> None:
+        async with lock:  # one run for all requests that wait for a token
+            await loader.load_from_exec_plugin()  # does nothing while the token is valid
+        configuration.api_key["BearerToken"] = loader.token
+
+    return refresh
 
 
 def _take_authority(merged: Any) -> str | None:
