@@ -58,7 +58,8 @@ def _files(old: Sequence[Object], new: Sequence[Object]) -> list[list[object]]:
 
 def _values(metrics: Object, other: Object) -> dict[str, str]:
     """Return the metrics as texts that differ from those of `other` wherever the numbers differ."""
-    return {name: _number(value, other.get(name, value)) for name, value in metrics.items()}
+    compared = {**metrics, **other}
+    return {name: _number(value, compared[name]) for name, value in metrics.items()}
 
 
 def _number(value: float, other: float) -> str:
