@@ -91,7 +91,9 @@ async def test_proxy_of_the_cluster_is_that_of_the_connection(tmp_path: Path) ->
 
 async def test_proxy_of_another_kind_is_an_error_with_its_field(tmp_path: Path) -> None:
     path = written(tmp_path / "config", **{"proxy-url": "socks5://127.0.0.1:1080"})
-    with pytest.raises(errors.UserError, match=r"proxy-url: must begin with http:// or https://, got 'socks5:"):
+    with pytest.raises(
+        errors.UserError, match=r"proxy-url: must begin with http:// or https://, got 'socks5:"
+    ):
         await connect(path, component="test")
 
 
