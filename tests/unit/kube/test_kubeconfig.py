@@ -1,4 +1,4 @@
-"""Kubeconfigs: their certificate authority is never in a file of the temporary directory."""
+"""Kubeconfigs: their certificates and keys are never in a file of the temporary directory."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import certificates
 from serving.kube import connect
-from serving.kube.connection.client import Configuration
+from serving.kube.connection.client import Configuration, Kube
 from serving.kube.connection.kubeconfig import load
 from serving.objects import Object
 from serving.settings import DEFAULTS
@@ -54,6 +54,28 @@ async def test_authority_in_data_is_in_no_file(tmp_path: Path, temporary: Path) 
     assert configuration.ca_cert_data == PEM
     assert configuration.ssl_ca_cert is None
     assert files(temporary) == []
+
+
+async def test_client_certificate_and_key_in_data_are_in_no_file(tmp_path: Path, temporary: Path) -> None:
+    certificates.ensure(tmp_path / "tls", "cluster.example", DEFAULTS.api, clock.now())
+    issued = certificates.files(tmp_path / "tls")
+    user = {
+        "client-certificate-data": base64.b64encode(issued.certificate.read_bytes()).decode(),
+        "client-key-data": base64.encodebytes(issued.key.read_bytes()).decode(),
+    }
+    configuration = Configuration()
+    await load(configuration, written(tmp_path / "config", user))
+    assert files(temporary) == []
+    for _ in range(2):
+        async with Kube(configuration, field_manager="test"):
+            pass
+
+
+@pytest.mark.parametrize("name", ["client-certificate-data", "client-key-data"])
+async def test_damaged_client_certificate_is_an_error_with_its_field(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "config", {name: "%"})
+    with pytest.raises(errors.UserError, match=f"{name} is not base64"):
+        await connect(path, component="test")
 
 
 async def test_authority_in_a_file_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
