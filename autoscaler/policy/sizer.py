@@ -322,7 +322,9 @@ class Sizer:
         Until then ready replicas serve, and starting replicas from the expected end of their start on.
         `waiting` is the number of requests that wait now.
         """
-        work_per_request = load.work / load.arrivals if load.arrivals > 0 else 1.0
+        # For a reading without arrivals: the mean, which is not known before the first arrival.
+        mean_work = 1.0 if math.isnan(self._work_per_request) else self._work_per_request
+        work_per_request = load.work / load.arrivals if load.arrivals > 0 else mean_work
         serving_seconds = replicas.ready * startup  # of all replicas together
         for created in replicas.starting:
             until_ready = min(max(created + startup - now, 0.0), startup)

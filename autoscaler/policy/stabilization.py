@@ -40,8 +40,11 @@ class Stabilization:
         self._seconds = seconds
         self._rise_seconds = rise_seconds
         self._needs = WindowMaximum(MOST_HELD)
+        self._count = 0
+        """The needed count of the last decision, which is the need until the next one."""
         self._negated_counts = WindowMaximum(MOST_HELD)
-        """The needed counts, negated: their maximum is the negated least count of a window."""
+        """Earlier needed counts, negated, by the time of the decision that ended them: their maximum is the
+        negated least count of a window. Decisions may be farther apart than the window."""
         self._clock_jumped = False
         """Whether the clock jumped since the last need."""
 
@@ -77,12 +80,15 @@ class Stabilization:
 
         To be called after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
         """
-        if self._rise_seconds is None:
+        if not self._rise_seconds:
             return count
-        self._negated_counts.add(now, -count)
+        self._negated_counts.add(now, -self._count)
+        self._count = count
         if not count > desired > 0:
             return count
-        return max(-self._negated_counts.maximum(now, self._rise_seconds), desired)
+        # Just less than the window: a count that ended exactly at its start was not needed within it.
+        least = -self._negated_counts.maximum(math.nextafter(now, math.inf), self._rise_seconds)
+        return max(min(count, least), desired)
 
     def _window(self, startup: float) -> float:
         """Return the seconds for which a need is held."""
@@ -96,7 +102,7 @@ class Stabilization:
         if self._clock_jumped or self._needs.is_empty(now):
             # The controller has just started, or the clock jumped: the existing count is a current need.
             self._needs.add(now, desired)
-            self._negated_counts.add(now, -desired)
+            self._count = desired
             self._clock_jumped = False
         self._needs.add(now, needed)
 

@@ -75,7 +75,9 @@ class TokenRates:
         if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):
             self._was_saturated, self._last_rate = False, 0.0
             return
-        if load is not None and load.seconds > 0 and load.finished > 0:
+        if load is not None and load.seconds > 0 and (load.finished > 0 or engines.tokens > 0):
+            # Engines count tokens while an answer streams, in readings before the one in which it ends. A
+            # reading with neither keeps the mean, also over a long silence.
             decay = math.exp(-load.seconds / DECAY_SECONDS)
             self._tokens = self._tokens * decay + engines.tokens * load.seconds
             self._requests = self._requests * decay + load.finished

@@ -86,6 +86,8 @@ class _Gateway:
     rejection: Rejection | None = None
     rates: dict[ScaleTargetName, Counts] = field(default_factory=dict)
     """Rates of the last accepted reading, per second."""
+    was_estimated: bool = False
+    """Whether the load since the last accepted reading includes `rates`, as the gateway was silent."""
 
 
 class _Increases(NamedTuple):
@@ -96,6 +98,8 @@ class _Increases(NamedTuple):
     end: float
     """Unix seconds of the later reading."""
     counts: Mapping[ScaleTargetName, Counts]
+    was_estimated: bool
+    """Whether the gateway's last rates stand already for a part of these seconds."""
 
 
 @dataclass(slots=True)
@@ -288,7 +292,10 @@ class Board:
             seconds, counts_by_target = accepted
             if seconds > 0 and before is not None:
                 self._add_durations(before, by_gateway[name], now)
-                accepted_increases.append(_Increases(seconds, by_gateway[name].read_at, counts_by_target))
+                accepted_increases.append(
+                    _Increases(seconds, by_gateway[name].read_at, counts_by_target, gateway.was_estimated)
+                )
+            gateway.was_estimated = False
             for target, counts in counts_by_target.items():
                 if counts.in_flight:
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
@@ -319,18 +326,20 @@ class Board:
     def _add_increases(self, accepted_increases: Sequence[_Increases], silent: Sequence[_Gateway]) -> None:
         """Add the increases of one tick.
 
-        The increases of a gateway that was silent at earlier ticks, and so has more than twice the shortest
-        span, are scaled down to the mean span of the others: its rates have stood for it until now. A gateway
-        that is silent at this tick counts with its last rates.
+        The increases of a gateway that was silent at earlier ticks are scaled down to the mean span of the
+        others: its rates have stood for it until now. A gateway that is silent at this tick counts with its
+        last rates.
         """
-        longest_usual = 2 * min(each.seconds for each in accepted_increases)
-        usual = [each.seconds for each in accepted_increases if each.seconds <= longest_usual]
-        mean_span = sum(usual) / len(usual)
+        spans = [each.seconds for each in accepted_increases if not each.was_estimated]
+        if not spans:  # the shortest span has the fewest ticks that are counted already
+            spans = [min(each.seconds for each in accepted_increases)]
+        mean_span = sum(spans) / len(spans)
         for each in accepted_increases:
-            factor = 1.0 if each.seconds <= longest_usual else mean_span / each.seconds
+            factor = mean_span / each.seconds if each.was_estimated else 1.0
             for target, counts in each.counts.items():
                 self._add_counts(target, counts, factor)
         for gateway in silent:
+            gateway.was_estimated = True
             for target, rates in gateway.rates.items():
                 self._add_counts(target, rates, mean_span)
         self._last_span = mean_span

@@ -203,7 +203,11 @@ def write(model: Any, tokenizer: Any, metrics: dict[str, float], output: Path) -
 
 
 def main() -> int:
-    """Train and write; return the exit status."""
+    """Train and write; return the exit status.
+
+    Raises:
+        errors.UserError: `$SLIPWAY_OUTPUT_DIR` is not set.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256, help="a multiple of 64")
@@ -213,8 +217,8 @@ def main() -> int:
     if options.width % 64 or options.width <= 0:
         parser.error(f"--width: must be a multiple of 64, got {options.width}")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    output = output_directory()  # before the minutes of training
     model, tokenizer, metrics = train(options.layers, options.width, options.steps, options.seed)
-    output = output_directory()
     write(model, tokenizer, metrics, output)
     _log.info(
         "perplexity %.3f, %.0f %% of questions answered", metrics["perplexity"], 100 * metrics["exactAnswers"]

@@ -100,11 +100,12 @@ def request(value: Any, path: str, notes: Notes) -> Object:
         payload = body.get("body", "")
         body["body"] = payload if isinstance(payload, str) else json.dumps(payload)
         try:
-            RequestTemplate.model_validate(body)
+            template = RequestTemplate.model_validate(body)
         except ValidationError:
             pass
         else:
-            return body
+            # With headers as text: the type also takes numbers, which the schema of the API refuses.
+            return template.model_dump(by_alias=True, exclude_unset=True)
     notes.add(
         path,
         f"{shown(given)} is left out: only Morphling's client knows its format; write load.requestTemplate"

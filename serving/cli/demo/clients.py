@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import orjson
 
+from serving import errors
 from serving.cli.demo.report import RequestResult
 
 PROCESSES = 2
@@ -57,8 +58,19 @@ class Clients:
             process.stdin.write(b"%d\n" % part)
 
     async def until(self, count: int, report: Callable[[int], None]) -> None:
-        """Wait until `rows` has `count` results, or every process has ended; `report` gets their number."""
-        while len(self.rows) < count and not all(task.done() for task in self._reading):
+        """Wait until `rows` has `count` results; `report` gets their number.
+
+        Raises:
+            errors.UserError: a process has ended, so that the results of its requests are missing.
+        """
+        while len(self.rows) < count:
+            for process, reading in zip(self._processes, self._reading, strict=True):
+                if reading.done():
+                    code = await process.wait()
+                    raise errors.UserError(
+                        f"a process that sends the demo's requests ended with exit code {code}, "
+                        f"after {len(self.rows)} of {count} results"
+                    )
             report(len(self.rows))
             await asyncio.sleep(POLL_SECONDS)
 

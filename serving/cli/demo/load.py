@@ -9,6 +9,7 @@ milliseconds, reason].
 import argparse
 import sys
 from collections.abc import Iterator
+from http.client import HTTPException
 from itertools import islice
 from typing import Any
 
@@ -42,7 +43,8 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
         started = clock.monotonic()
         try:
             result = client.infer(model, [tensor], outputs=[output])
-        except (InferenceServerException, OSError) as error:
+        # tritonclient lets the HTTP client's exceptions through, such as that of a closed connection.
+        except (InferenceServerException, HTTPException, OSError) as error:
             yield started, None, 1000 * (clock.monotonic() - started), f"{type(error).__name__}: {error}"
             continue
         spent = 1000 * (clock.monotonic() - started)

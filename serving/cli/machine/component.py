@@ -63,10 +63,10 @@ def main(arguments: Sequence[str], kept_descriptors: Sequence[int] = ()) -> int:
     data_dir = DataDir(Path(options.data_dir).absolute())
     try:
         configuration = _configuration(data_dir, options.config)
+        logfile.of_component(options.name)
     except errors.UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return GIVES_UP
-    logfile.of_component(options.name)
     gc.set_threshold(*COLLECT_AFTER)
     allocator.return_large_blocks()
     data_dir.run.mkdir(parents=True, exist_ok=True)

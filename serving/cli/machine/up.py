@@ -145,9 +145,7 @@ def down(data_dir: OwnDataDir = None) -> None:
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
     if record is not None and processes.send_signal(record[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
-        # `_stop` waits three times for components, each time at most `stop_seconds`.
-        seconds = 3 * _last_settings(where).supervisor.stop_seconds
-        if not asyncio.run(has_ended_within(record[0], seconds)):
+        if not asyncio.run(has_ended_within(record[0], _longest_stop(where))):
             raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")
     else:
         with supervisor.owned(where):
@@ -157,6 +155,15 @@ def down(data_dir: OwnDataDir = None) -> None:
             print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
             asyncio.run(_stop(keeper, where, settings))
     print("Stopped.")
+
+
+def _longest_stop(where: DataDir) -> float:
+    """Return how many seconds `_stop` may take: Pods and Envoy end gracefully beside the components."""
+    from serving.embedded.kubelet import shutdown  # noqa: PLC0415 not needed by an `up` that starts
+
+    settings = _last_settings(where)
+    components = 3 * settings.supervisor.stop_seconds  # three groups, one after the other
+    return components + settings.gateway.drain_seconds + shutdown.longest_grace(where, settings)
 
 
 def _last_settings(where: DataDir) -> Settings:

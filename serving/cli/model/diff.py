@@ -36,7 +36,8 @@ def lines(a: Object, b: Object) -> Iterator[str]:
     changes = _files(old.get("files") or [], new.get("files") or [])
     if changes:
         yield from tables.text(["", "File", "Was", "Is"], changes).splitlines()
-    yield from _section("Metrics", a, b, _values(old.get("metrics")), _values(new.get("metrics")))
+    was, now = old.get("metrics") or {}, new.get("metrics") or {}
+    yield from _section("Metrics", a, b, _values(was, now), _values(now, was))
     yield from _section("Lineage", a, b, _lineage(old), _lineage(new))
     yield _summary(changes, old, new)
 
@@ -55,8 +56,16 @@ def _files(old: Sequence[Object], new: Sequence[Object]) -> list[list[object]]:
     return rows
 
 
-def _values(metrics: Object | None) -> dict[str, str]:
-    return {name: f"{value:g}" for name, value in (metrics or {}).items()}
+def _values(metrics: Object, other: Object) -> dict[str, str]:
+    """Return the metrics as texts that differ from those of `other` wherever the numbers differ."""
+    compared = {**metrics, **other}
+    return {name: _number(value, compared[name]) for name, value in metrics.items()}
+
+
+def _number(value: float, other: float) -> str:
+    """Return six significant digits of `value`, and all if those of `other`, another number, are the same."""
+    short = f"{value:g}"
+    return repr(value) if value != other and short == f"{other:g}" else short
 
 
 def _lineage(status: Object) -> dict[str, str]:

@@ -20,7 +20,7 @@ from serving import clock, errors
 from serving.cli.model import creation, formats, import_copies
 from serving.cli.model.creation import Framework, Timeout
 from serving.cli.model.formats import ForeignModel
-from serving.cli.model.pull import label
+from serving.cli.model.pull import version_name
 from serving.cli.model.store import data_dir
 from serving.cli.options import with_target
 from serving.cli.session import with_kube
@@ -78,7 +78,7 @@ def import_(
 
 def default_name(model: str, foreign: ForeignModel, now: datetime) -> str:
     """Return a version's name: the Model, and the id of the run or snapshot; without an id the time `now`."""
-    return label(f"{model}-{foreign.revision[:_REVISION_CHARACTERS] or now.strftime('%Y%m%d-%H%M%S')}")
+    return version_name(model, foreign.revision[:_REVISION_CHARACTERS] or now.strftime("%Y%m%d-%H%M%S"))
 
 
 def manifest_fields(foreign: ForeignModel, framework: str) -> dict[str, Any]:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _DIGEST_CHARACTERS = 12
 """Length of a digest in the name of a version."""
+_NAME_CHARACTERS = 63
+"""Longest name of a version (RFC 1123)."""
+_MODEL_CHARACTERS = 22
+"""Part of a Model's name that a long tag leaves: beside it a SHA-1, such as that of a commit, is complete."""
 
 
 @with_target
@@ -45,7 +49,7 @@ def pull(
     image = Reference.parse(reference)
     model = model or label(image.repository.rpartition("/")[2])
     tag = image.tag or image.digest.removeprefix("sha256:")[:_DIGEST_CHARACTERS] or "latest"
-    name = name or label(f"{model}-{tag}")
+    name = name or version_name(model, tag)
     version = creation.manifest(
         target.namespace, name, model, {"image": str(image)}, framework, "slipway model pull"
     )
@@ -56,6 +60,12 @@ def pull(
     with_kube(target.kubeconfig, work)
 
 
+def version_name(model: str, end: str) -> str:
+    """Return the Model's name and `end`; the former is cut first, as the latter differs by version."""
+    room = max(_NAME_CHARACTERS - 1 - len(end), _MODEL_CHARACTERS)
+    return label(f"{model[:room]}-{end}")
+
+
 def label(text: str) -> str:
     """Return `text` as a valid name of an object: RFC 1123, at most 63 characters."""
-    return re.sub(r"[^a-z0-9-]+", "-", text.lower())[:63].strip("-") or "model"
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower())[:_NAME_CHARACTERS].strip("-") or "model"

@@ -48,6 +48,7 @@ def get(
     output_format, selector = formats.parse(output), Selector(labels, fields)
     objects = named(resources or [kinds.INFERENCE.plural])
     is_overview = not resources and output_format.is_table
+    _check_names(objects, selector, all_namespaces=all_namespaces)
     if watch and len(objects) != 1:
         raise errors.UserError("-w watches one kind, or one object, at a time")
 
@@ -69,6 +70,15 @@ def get(
             print_objects(items, output_format, single=is_single)
 
     with_kube(target.kubeconfig, work)
+
+
+def _check_names(objects: list[NamedKind], selector: Selector, *, all_namespaces: bool) -> None:
+    """Refuse options that select among many objects beside a name, which they would not apply to."""
+    for kind, name in objects:
+        if name is not None and (selector.labels or selector.fields):
+            raise errors.UserError("give either names or -l/--field-selector, not both")
+        if name is not None and kind.namespaced and all_namespaces:
+            raise errors.UserError(f"{full_name(kind, name)}: give its namespace with -n, not -A")
 
 
 async def _items(

@@ -120,7 +120,10 @@ def _binds_ports(isolation: Isolation | None) -> bool:
     if isolation is None:
         return False
     if not can_notify_of_binds():
-        log.warning("ports of containers are not reserved: the kernel cannot notify of bind(2)")
+        log.warning(
+            "ports of containers are not reserved: this needs notifications of bind(2) by seccomp(2), and"
+            " pidfd_getfd(2) (Linux 5.6)"
+        )
         return False
     return True
 

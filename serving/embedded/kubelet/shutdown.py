@@ -23,17 +23,25 @@ def running(data_dir: DataDir) -> list[ProcessIdentity]:
     ]
 
 
+def longest_grace(data_dir: DataDir, settings: Settings) -> float:
+    """Return the longest grace, in seconds, that `stop_everything` gives a Pod; 0 without Pods."""
+    return max((_grace(pod, settings) for pod in pods(data_dir.pods)), default=0.0)
+
+
+def _grace(pod: PodDirectory, settings: Settings) -> float:
+    return float(pod.info.get("grace", settings.node.grace_seconds))
+
+
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     """End the processes of all Pods, gracefully and concurrently; records stay for the next agent."""
     pool.end_all(data_dir.zygotes)  # first, so that none forks a process for a Pod that is stopped
     cgroups = detect()
 
     async def stop_pod(pod: PodDirectory) -> None:
-        grace = float(pod.info.get("grace", settings.node.grace_seconds))
         runs = [run for run in pod.latest() if run.exit() is None]
         for run in runs:
             run.note_shutdown()  # before the signal, so that the next agent counts no crash
-        await stopping.stop(runs, grace)
+        await stopping.stop(runs, _grace(pod, settings))
         await asyncio.to_thread(cgroups.remove, pod.path.name)
 
     await asyncio.gather(*(stop_pod(pod) for pod in pods(data_dir.pods)))

@@ -25,10 +25,11 @@ _CALL_SHIM = (
 """Program of a bare interpreter that calls a function of the shim; its argument is `_ROOT`."""
 _TRY_NOTIFICATION = (
     "import sys; sys.path.append(sys.argv[1]); from serving.system.isolation import bind_notification, namespaces;"
+    "bind_notification.check_receiver();"
     "namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1); bind_notification.install()"
 )
-"""Program of a bare interpreter that fails where a shim cannot be notified of bind(2); its argument is
-`_ROOT`."""
+"""Program of a bare interpreter that fails where a shim cannot be notified of bind(2), or cannot bind the
+caller's socket; its argument is `_ROOT`."""
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
@@ -51,8 +52,8 @@ def shim_command(function: str) -> list[str]:
 def can_notify_of_binds() -> bool:
     """Whether shims can be notified of their containers' calls of bind(2); tries it in a process.
 
-    They cannot on an old kernel, or where another program is notified of the system calls of all processes,
-    as below some container runtimes.
+    They cannot on a kernel older than 5.6, or, as below some container runtimes, where another program is
+    notified of the system calls of all processes or pidfd_getfd(2) is denied.
     """
     command = [sys.executable, "-I", "-S", "-c", _TRY_NOTIFICATION, _ROOT]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0

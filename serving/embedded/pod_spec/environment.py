@@ -13,7 +13,7 @@ BASE = {
     "LANG": "C.UTF-8",
 }
 """The variables of every container that its spec does not set."""
-_REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 class References(NamedTuple):
@@ -126,7 +126,7 @@ def environment(
         Missing: an entry refers to an object or a key that does not exist.
     """
     env = BASE | {"PATH": search_path(programs)}
-    env |= {"POD_IP": ip, "HOST": ip, "HOSTNAME": pod["metadata"]["name"]}
+    env |= {"POD_IP": ip, "HOST": ip, "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"]}
     ports = container.get("ports") or []
     if ports:
         env["PORT"] = str(ports[0]["containerPort"])

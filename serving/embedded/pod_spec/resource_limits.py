@@ -25,15 +25,16 @@ class ContainerLimits:
 
 
 def limits(container: Mapping[str, Any]) -> ContainerLimits:
-    """Return the container's limits.
+    """Return the container's limits; an amount of 0 is no limit, as at the kubelet.
 
     Raises:
         ValueError: a limit is not a quantity.
     """
     amounts = (container.get("resources") or {}).get("limits") or {}
-    cpu, memory = amounts.get("cpu"), amounts.get("memory")
+    values = (amounts.get(name) for name in ("cpu", "memory"))
+    cpu, memory = (quantity.parse(0 if value is None else value) for value in values)
     return ContainerLimits(
-        None if cpu is None else quantity.parse(cpu),
-        None if memory is None else min(int(quantity.parse(memory)), _MOST_BYTES),
+        cpu if cpu > 0 else None,
+        min(int(memory), _MOST_BYTES) if memory > 0 else None,
         tuple(sorted(set(amounts) - {"cpu", "memory", names.GPU_RESOURCE})),
     )

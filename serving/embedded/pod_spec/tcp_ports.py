@@ -36,4 +36,5 @@ def socket_port(meta: Mapping[str, Any]) -> int | None:
 
 def _port(meta: Mapping[str, Any], annotation: str) -> int | None:
     text = (meta.get("annotations") or {}).get(annotation, "")
-    return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
+    is_short = len(text) <= 5  # int() refuses a text of thousands of digits
+    return int(text) if is_short and text.isdecimal() and 0 < int(text) < 65536 else None

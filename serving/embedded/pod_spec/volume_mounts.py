@@ -221,13 +221,13 @@ def rewrite(
 def keyed_files(data: Mapping[str, bytes], source: Mapping[str, Any], *, mode: int) -> tuple[KeyedFile, ...]:
     """Return the files of a configMap or secret volume: all keys, or `items` under their paths.
 
-    `mode` is that of the files whose item has none.
+    `mode` is that of the files whose item has none. An optional source has no file for a missing key.
 
     Raises:
-        KeyError: `items` names a key that does not exist.
+        KeyError: `items` of a source that is not optional names a key that does not exist.
     """
     items = source.get("items")
-    if items is None:
+    if not items:
         return tuple(KeyedFile(key, data[key], mode) for key in sorted(data))
     return tuple(
         KeyedFile(
@@ -236,4 +236,5 @@ def keyed_files(data: Mapping[str, bytes], source: Mapping[str, Any], *, mode: i
             mode if item.get("mode") is None else int(item["mode"]),
         )
         for item in items
+        if item["key"] in data or not source.get("optional")
     )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import NamedTuple
 
 import aiohttp
 from yarl import URL
@@ -11,8 +12,23 @@ from serving import errors
 from serving.images.documents import oci
 from serving.images.documents.image import Blob
 from serving.images.registry import responses, retries
-from serving.images.registry.client import Registry, RegistryRequest, refused
+from serving.images.registry.client import Registry, RegistryRequest, RegistryResponse, refused
 from serving.images.registry.reference import Reference
+
+
+class BegunUpload(NamedTuple):
+    """An upload that a registry has begun."""
+
+    url: URL
+    chunk_min: int
+    """Bytes of the smallest chunk but the last that the registry accepts."""
+
+
+def begun_upload(response: RegistryResponse) -> BegunUpload | None:
+    """Return the upload that a response to a POST has begun, if any."""
+    if response.status != 202 or (url := response.location()) is None:
+        return None
+    return BegunUpload(url, responses.number(response.headers.get("OCI-Chunk-Min-Length", "")) or 0)
 
 
 async def exists(registry: Registry, target: Reference, digest: str, *, push: bool = False) -> bool:
@@ -35,7 +51,7 @@ async def exists(registry: Registry, target: Reference, digest: str, *, push: bo
     return response.status == 200
 
 
-async def mount(registry: Registry, target: Reference, digest: str, source: str) -> URL | None:
+async def mount(registry: Registry, target: Reference, digest: str, source: str) -> BegunUpload | None:
     """Mount a blob of another repository of the same registry.
 
     Args:
@@ -45,7 +61,7 @@ async def mount(registry: Registry, target: Reference, digest: str, source: str)
         source: the other repository, without the host.
 
     Returns:
-        None if it is mounted; else the address of the upload that the registry has begun instead.
+        None if it is mounted; else the upload that the registry has begun instead.
 
     Raises:
         errors.Permanent: `Unauthorized`, for one of the repositories; `RegistryRefused`.
@@ -56,8 +72,8 @@ async def mount(registry: Registry, target: Reference, digest: str, source: str)
     response = await registry.send(request)
     if response.status == 201:
         return None
-    if response.status == 202 and (location := response.location()):
-        return location
+    if begun := begun_upload(response):
+        return begun
     raise refused(request, response)
 
 

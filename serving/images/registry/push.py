@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from yarl import URL
-
 from serving import errors
 from serving.images.documents import image, oci
 from serving.images.documents.image import Blob
@@ -131,22 +129,22 @@ class _Push:
         if await blobs.exists(self._registry, self._target, blob.digest, push=True):
             self.pushed.bytes_skipped += blob.size
             return
-        mounted, session = await self._mount(blob)
+        mounted, begun = await self._mount(blob)
         if mounted:
             self.pushed.bytes_mounted += blob.size
             return
         await uploads.upload(
-            self._registry, self._target, blob, lambda: self._store.read_blob(blob.digest), session
+            self._registry, self._target, blob, lambda: self._store.read_blob(blob.digest), begun
         )
         self.pushed.bytes_uploaded += blob.size
 
-    async def _mount(self, blob: Blob) -> tuple[bool, URL | None]:
+    async def _mount(self, blob: Blob) -> tuple[bool, blobs.BegunUpload | None]:
         """Return whether the blob was mounted, and the upload that the registry has begun instead, if any."""
         for source in self._sources:
             try:
                 if await blobs.exists(self._registry, self._target.sibling(source), blob.digest):
-                    session = await blobs.mount(self._registry, self._target, blob.digest, source)
-                    return session is None, session
+                    begun = await blobs.mount(self._registry, self._target, blob.digest, source)
+                    return begun is None, begun
             except errors.Permanent:
                 continue  # an unreadable repository, or a registry without mounts: the blob is uploaded
         return False, None

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _WITHOUT_API = frozenset({400, 404, 405})
 """404 by the specification; older registries answer an unknown path in other ways."""
 _MAX_PAGES = 100
-"""Most pages that are read: a registry can send any number of pages with hardly any bytes."""
+"""Pages after which no further one is read: a registry can send empty ones for ever."""
 _MAX_LISTED_BYTES = oci.MAX_MANIFEST
 """Bytes of pages after which no further page is read, as a registry can send any number: about 10,000
 referrers.
@@ -45,7 +45,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
     request = RegistryRequest("GET", target, f"referrers/{digest}", headers={"Accept": oci.INDEX_TYPE})
     entries: list[Mapping[str, Any]] = []
     listed_bytes = 0
-    for _ in range(_MAX_PAGES):
+    for page in range(1, _MAX_PAGES + 1):
         response = await registry.send(request)
         if response.status in _WITHOUT_API:
             return await _at_tag(registry, target, digest)
@@ -55,7 +55,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
         listed_bytes += len(response.body)
         if response.next_page is None:
             break
-        if listed_bytes >= _MAX_LISTED_BYTES:
+        if listed_bytes >= _MAX_LISTED_BYTES or page == _MAX_PAGES:
             _log.warning("%s: only the first %d referrers are read", target.at(digest), len(entries))
             break
         request = RegistryRequest("GET", target, url=response.next_page, headers={"Accept": oci.INDEX_TYPE})

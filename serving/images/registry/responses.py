@@ -66,7 +66,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return min(float(seconds), _LONGEST_PAUSE)
     try:
         seconds_left = (email.utils.parsedate_to_datetime(text) - clock.now()).total_seconds()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     return min(max(0.0, seconds_left), _LONGEST_PAUSE)
 

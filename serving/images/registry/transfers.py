@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from serving import errors
 
@@ -48,10 +48,12 @@ class _Download(Iterator[bytes]):
     async def stop(self) -> None:
         """Make the thread's present or next read fail at once, even if the peer is silent."""
         self._stopped = True
-        if self._reading is not None and not self._reading.done():
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
-        await self._source.aclose()
+        try:
+            if self._reading is not None and not self._reading.done():
+                self._reading.cancel()
+                await _done(self._reading)
+        finally:
+            await self._source.aclose()
 
 
 async def download(
@@ -69,8 +71,10 @@ async def download(
     try:
         await asyncio.shield(work)
     finally:
-        await chunks.stop()
-        await _ended(work)
+        try:
+            await chunks.stop()
+        finally:
+            await _ended(work)
 
 
 async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: Consumer) -> None:
@@ -93,8 +97,25 @@ async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: C
 
 async def _ended(work: asyncio.Future[None]) -> None:
     """Wait for the thread, and read its error: asyncio logs an error that nobody has read."""
-    await asyncio.wait([work])
-    work.exception()
+    try:
+        await _done(work)
+    finally:
+        work.exception()
+
+
+async def _done(future: asyncio.Future[Any]) -> None:
+    """Wait until a future is done, although this task is cancelled meanwhile; then raise the cancellation.
+
+    The end of an event loop cancels every task, and a TaskGroup then cancels its own once more.
+    """
+    cancellation: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
 
 
 def _interrupted() -> errors.Temporary:

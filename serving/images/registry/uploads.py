@@ -91,7 +91,7 @@ async def upload(
     target: Reference,
     blob: Blob,
     begin: Callable[[], Iterable[bytes]],
-    session: URL | None = None,
+    begun: blobs.BegunUpload | None = None,
 ) -> None:
     """Upload a blob. The registry has checked its digest when this returns.
 
@@ -100,14 +100,14 @@ async def upload(
         target: the repository.
         blob: digest and size.
         begin: returns the blob's bytes from the start, at each call; read in a thread.
-        session: address of an upload that the registry has begun already.
+        begun: an upload that the registry has begun already.
 
     Raises:
         errors.Permanent: `Unauthorized`, `RegistryRefused`.
         errors.Temporary: `RegistryUnavailable` after the last try; `DigestMismatch`, the bytes changed on the
             way.
     """
-    upload = _Upload(registry, target, blob, begin, session)
+    upload = _Upload(registry, target, blob, begin, begun)
     try:
         await upload.run()
     finally:
@@ -121,19 +121,21 @@ class _Upload:
         target: Reference,
         blob: Blob,
         begin: Callable[[], Iterable[bytes]],
-        session: URL | None,
+        begun: blobs.BegunUpload | None,
     ) -> None:
         self._registry = registry
         self._target = target
         self._blob = blob
         self._reader = _BlobReader(begin)
-        self._session = session
+        self._session: URL | None = None
         self._chunk = registry.settings.chunk_bytes
         """Bytes that one request carries at most."""
         self._offset = 0
         """Bytes that the registry has."""
         self._furthest = 0
         """Largest offset of all attempts."""
+        if begun is not None:
+            self._use(begun)
 
     async def run(self) -> None:
         tries = retries.Retries(self._registry.settings)
@@ -177,11 +179,15 @@ class _Upload:
     async def _begin(self) -> None:
         request = RegistryRequest("POST", self._target, "blobs/uploads/", push=True)
         response = await self._registry.send(request, retry=False)
-        self._session, self._offset = response.location(), 0
-        if response.status != 202 or self._session is None:
+        self._offset = 0
+        begun = blobs.begun_upload(response)
+        if begun is None:
             raise refused(request, response)
-        minimum = responses.number(response.headers.get("OCI-Chunk-Min-Length", ""))
-        self._chunk = max(self._chunk, min(minimum or 0, _LARGEST_CHUNK))
+        self._use(begun)
+
+    def _use(self, begun: blobs.BegunUpload) -> None:
+        self._session = begun.url
+        self._chunk = max(self._chunk, min(begun.chunk_min, _LARGEST_CHUNK))
 
     async def _patch(self) -> None:
         assert self._session is not None

@@ -347,6 +347,7 @@ class Kube:
                 data=None if body is None else orjson.dumps(body),
                 headers=headers,
                 timeout=timeout,
+                server_hostname=self._configuration.tls_server_name,
             ) as response:
                 yield response
         except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
@@ -361,6 +362,8 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
     try:
         status = orjson.loads(text)
     except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict):  # a proxy before the API has answered
         status = {"message": text.decode(errors="replace")[:500] or f"HTTP {response.status}"}
     if response.status in (429, 502, 503, 504):
         message = str(status.get("message", ""))
@@ -413,20 +416,25 @@ async def connect(
         raise errors.UserError(
             f"{unusable}: its token has a line break or another character that no HTTP header can have"
         )
-    configuration.client_session_kwargs = _session_options(configuration.host)
+    if configuration.proxy and urlsplit(configuration.proxy).scheme not in ("http", "https"):
+        raise errors.UserError(
+            f"{unusable}: proxy-url: must begin with http:// or https://, got {configuration.proxy!r}"
+        )
+    configuration.client_session_kwargs = _session_options(configuration.host, configuration.proxy)
     try:
         return Kube(configuration, field_manager=f"slipway-{component}", detects_hangs=detects_hangs)
     except OSError as error:  # OpenSSL reads the certificates when the pool is made
         raise errors.UserError(f"{unusable}: its certificates cannot be read: {error}") from error
 
 
-def _session_options(host: str) -> dict[str, Any]:
-    """Return session options with the environment's proxy for `host`.
+def _session_options(host: str, proxy: str | None = None) -> dict[str, Any]:
+    """Return session options with the kubeconfig's `proxy`, else the environment's proxy for `host`.
 
     aiohttp would read the environment and ~/.netrc at every request, which doubled the cost of a request.
     """
     parts = urlsplit(host)
-    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    if not proxy and not proxy_bypass(parts.hostname or ""):
+        proxy = getproxies().get(parts.scheme)
     return {"trust_env": False, "proxy": proxy or None}
 
 

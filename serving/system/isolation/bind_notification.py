@@ -131,6 +131,22 @@ class BindCall:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), f"thread {self.thread}")
 
 
+def check_receiver() -> None:
+    """Check that this process can receive and answer notifications: that it may call pidfd_getfd(2).
+
+    Linux 5.0 to 5.5 notifies, but lacks this call, and before 5.5 also `_FLAG_CONTINUE`. The observed process
+    cannot check this in `install`: its filter of system calls denies pidfd_getfd.
+
+    Raises:
+        OSError: the kernel is older than 5.6, or a filter of system calls denies pidfd_getfd.
+    """
+    try:
+        _system_call(_PIDFD_GETFD, ctypes.c_int(-1), ctypes.c_int(-1), ctypes.c_uint(0))
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+
+
 def install() -> int:
     """Notify of each bind(2) of this thread and its children; return the descriptor of the notifications.
 

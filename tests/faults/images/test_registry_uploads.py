@@ -117,6 +117,17 @@ async def test_chunks_have_the_minimum_length_of_the_registry(fake: FakeRegistry
     assert [method for method, _ in fake.log].count("PATCH") <= 3
 
 
+async def test_chunks_have_the_minimum_length_of_the_registry_when_a_mount_begins_the_upload(
+    fake: FakeRegistry, target: Reference
+) -> None:
+    fake.chunk_min = 450_000
+    async with Registry(Credentials.none(), SETTINGS) as registry:
+        begun = await blobs.mount(registry, target, BLOB.digest, "models/b")
+        await uploads.upload(registry, target, BLOB, lambda: [DATA], begun)
+    assert fake.blobs[BLOB.digest] == DATA
+    assert [method for method, _ in fake.log].count("PATCH") <= 3
+
+
 async def test_failed_upload_is_cancelled_at_the_registry(fake: FakeRegistry, target: Reference) -> None:
     fake.cut_patches[:] = [0] * 50
     with pytest.raises(errors.Temporary) as raised:

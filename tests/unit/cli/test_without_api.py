@@ -109,3 +109,26 @@ def test_a_command_exits_with_5_when_no_kubeconfig_names_an_api(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ended(words(line, tmp_path)) == 5
     assert "no API to talk to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("pod digits -A", "pod/digits: give its namespace with -n, not -A"),
+        ("pod digits -A -o yaml", "pod/digits: give its namespace with -n, not -A"),
+        ("inf/digits -A -w", "inference.slipway.dev/digits: give its namespace with -n, not -A"),
+        ("pod digits -l app=x", "give either names or -l/--field-selector, not both"),
+        ("pod/digits --field-selector a=b", "give either names or -l/--field-selector, not both"),
+    ],
+)
+def test_get_is_refused_when_a_name_is_given_with_an_option_for_many(
+    line: str, message: str, data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(["get", *line.split(), "--kubeconfig", str(data_dir.kubeconfig)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_get_of_a_kind_without_namespaces_takes_a_name_and_all_namespaces(
+    data_dir: DataDir,
+) -> None:
+    assert ended(["get", "namespace", "default", "-A", "--kubeconfig", str(data_dir.kubeconfig)]) == 5

@@ -47,3 +47,12 @@ def test_host_in_no_proxy_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "127.0.0.1,cluster.example")
     assert _session_options("https://cluster.example:6443")["proxy"] is None
+
+
+def test_proxy_of_the_kubeconfig_is_used_before_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "cluster.example")
+    options = _session_options("https://cluster.example:6443", "http://tunnel.example:8080")
+    assert options["proxy"] == "http://tunnel.example:8080"

@@ -255,6 +255,10 @@ def test_model_version_is_the_given_one() -> None:
     [
         ('{"path": "/v1/predict", "body": {"x": [1]}}', {"path": "/v1/predict", "body": '{"x": [1]}'}),
         ('{"path": "/p", "method": "GET"}', {"path": "/p", "method": "GET", "body": ""}),
+        (
+            '{"path": "/p", "headers": {"X-Id": 5}}',
+            {"path": "/p", "headers": {"X-Id": "5"}, "body": ""},
+        ),
     ],
 )
 def test_request_with_a_path_is_converted(given_: str, load: dict[str, Any]) -> None:

@@ -54,6 +54,10 @@ class PodRunner:
         self._gone = asyncio.Event()
         """Set when the Pod no longer exists in the API, or was deleted without a grace period: its end
         need not wait."""
+        self._shortened = asyncio.Event()
+        """Set when another deletion has shortened the grace period, or by `_gone`: the end begins at once."""
+        self._hurry = asyncio.Event()
+        """Set when the shortened grace period is over, or by `_gone`: hooks and programs are ended."""
         self._deleted = False
         self._identity = PodIdentity("", None)
         """Empty until `run` has assigned one."""
@@ -73,12 +77,20 @@ class PodRunner:
         """Take over another version of the Pod; None when it no longer exists in the API."""
         if pod is None:
             self._deleted = True
-            self._gone.set()
+            self._end_at_once()
         else:
+            before = self._grace_seconds() if is_deleting(self.pod) else 0.0
             self.pod = pod
             if pod["metadata"].get("deletionGracePeriodSeconds") == 0:
-                self._gone.set()
+                self._end_at_once()
+            elif self._grace_seconds() < before:
+                self._shortened.set()
+                asyncio.get_running_loop().call_later(self._grace_seconds(), self._hurry.set)
         self._containers.changed.set()
+
+    def _end_at_once(self) -> None:
+        for event in (self._gone, self._shortened, self._hurry):
+            event.set()
 
     def _must_end(self) -> bool:
         """Whether the Pod is being deleted, or no longer exists in the API."""
@@ -325,7 +337,7 @@ class PodRunner:
         if not self._gone.is_set() and any(state.running for state in containers.states.values()):
             self._emit("Killing", "stopping the Pod")
             if takes_traffic:
-                await termination.pause(self._node.settings.drain_seconds, self._gone)
+                await termination.pause(self._node.settings.drain_seconds, self._shortened)
             async with asyncio.TaskGroup() as ends:
                 for name in [name for name, state in containers.states.items() if state.running]:
                     ends.create_task(self._end(name))
@@ -345,10 +357,12 @@ class PodRunner:
         grace = 0.0 if self._gone.is_set() else self._grace_seconds()
         if name not in self._containers.stopping:
             grace = await self._pre_stop(name, grace)
-        await stopping.stop([self._directory.run(name, run.index)], grace, self._gone)
+        # A hook may have taken the shortened grace period: its container gets the least one after it.
+        hurry = self._gone if self._hurry.is_set() else self._hurry
+        await stopping.stop([self._directory.run(name, run.index)], grace, hurry)
 
     async def _pre_stop(self, name: str, grace: float) -> float:
-        """Run a container's preStop hook, at most until the container ends.
+        """Run a container's preStop hook, at most until the container or a shortened grace period ends.
 
         Returns the seconds left of `grace`; after a hook, at least `LEAST_GRACE_SECONDS`.
         """
@@ -361,15 +375,16 @@ class PodRunner:
         ended = asyncio.ensure_future(
             self._containers.until(lambda: not self._containers.is_running(directory))
         )
-        gone = asyncio.ensure_future(self._gone.wait())
+        hurried = asyncio.ensure_future(self._hurry.wait())
         try:
-            await asyncio.wait([running, ended, gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, ended, hurried], return_when=asyncio.FIRST_COMPLETED)
             if running.done() and (problem := running.result()):
                 self._emit("FailedPreStopHook", f"container {name}: {problem}", warning=True)
         finally:
-            for task in (running, ended, gone):
+            for task in (running, ended, hurried):
                 task.cancel()
-        return max(grace - (clock.monotonic() - begun), termination.LEAST_GRACE_SECONDS)
+        rest = 0.0 if self._hurry.is_set() else grace - (clock.monotonic() - begun)
+        return max(rest, termination.LEAST_GRACE_SECONDS)
 
     async def _run_hook(self, run: RunDirectory, hook: Mapping[str, Any], grace: float) -> str | None:
         """Run a hook in the container of a run; return its failure, or None."""
@@ -381,7 +396,7 @@ class PodRunner:
         if identities is not None:
             spec = self._containers.specs[run.container]
             target = RunningContainer(self._node, self._uid, spec, self._identity, identities.main.pid)
-        return await termination.run_pre_stop(hook, target, grace, self._gone)
+        return await termination.run_pre_stop(hook, target, grace, self._hurry)
 
     @property
     def _policy(self) -> lifecycle.RestartPolicy:

@@ -37,6 +37,13 @@ REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
 
+def _directory(container: str) -> str:
+    """Return the name of a container's cgroups: each directory of v1 has a file `tasks`, and no container has
+    a name with `_`.
+    """
+    return "tasks_" if container == "tasks" else container
+
+
 @dataclass(frozen=True)
 class ContainerCgroups:
     """A container's cgroups, one in each hierarchy."""
@@ -61,17 +68,18 @@ class Cgroups:
     def create(self, uid: str, container: str, limits: ContainerLimits) -> ContainerCgroups:
         """Make and limit a container's cgroups; resources that cannot be limited are added to `missing`."""
         joined = []
+        name = f"{TOP}/{uid}/{_directory(container)}"
         for root in self.layout.roots:
             try:
                 # Twice: the end of another container may remove the Pod's cgroup during the first attempt.
                 with contextlib.suppress(FileNotFoundError):
                     self._make(root, uid, container)
                 self._make(root, uid, container)
-                joined.append(f"{root}/{TOP}/{uid}/{container}")
+                joined.append(f"{root}/{name}")
             except OSError as error:
                 log.info("no cgroup below %s: %s", root, error)
         self._write(process_limit(self.layout, f"{TOP}/{uid}", self.pids_limit))
-        return self._limit(f"{TOP}/{uid}/{container}", joined, limits)
+        return self._limit(name, joined, limits)
 
     def make_spares(self) -> list[str]:
         """Make and return the directories in which zygotes make the cgroups of spare processes.
@@ -141,7 +149,7 @@ class Cgroups:
             Path(root, part).mkdir(exist_ok=True)
             if root == self.layout.unified:
                 self._delegate(Path(root, part))
-        Path(root, TOP, uid, container).mkdir(exist_ok=True)
+        Path(root, TOP, uid, _directory(container)).mkdir(exist_ok=True)
 
     def _delegate(self, path: Path) -> None:
         """Enable the controllers in the cgroups below a cgroup of v2."""
@@ -151,7 +159,7 @@ class Cgroups:
 
     def paths(self, uid: str, container: str) -> list[str]:
         """Return the existing cgroups of a container."""
-        paths = (f"{root}/{TOP}/{uid}/{container}" for root in self.layout.roots)
+        paths = (f"{root}/{TOP}/{uid}/{_directory(container)}" for root in self.layout.roots)
         return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 paths are text here
 
     def remove(self, uid: str, container: str | None = None) -> None:
@@ -160,10 +168,11 @@ class Cgroups:
         A cgroup that is not empty after `REMOVE_SECONDS` is not removed. Blocks until then.
         """
         deadline = clock.monotonic() + REMOVE_SECONDS
+        name = None if container is None else _directory(container)
         for root in self.layout.roots:
             base = Path(root, TOP, uid)
             try:
-                groups = [c for c in base.iterdir() if c.is_dir() and container in (None, c.name)]
+                groups = [c for c in base.iterdir() if c.is_dir() and name in (None, c.name)]
             except FileNotFoundError:  # the end of another container removed it
                 continue
             for group in groups:

@@ -46,9 +46,12 @@ _GAUGES = {
 
 
 def _text(path: str) -> str | None:
-    """Return the content of a file; None if it cannot be read."""
+    """Return the content of a file; None if it cannot be read.
+
+    The kernel cuts the name of a process at 15 bytes, perhaps in the middle of a character.
+    """
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")
     except OSError:  # gone, or not in this kernel
         return None
 

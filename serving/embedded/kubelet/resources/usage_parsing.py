@@ -153,11 +153,11 @@ class Resident(NamedTuple):
 
 
 def resident(status: str) -> Resident:
-    """Parse /proc/PID/status."""
+    """Parse /proc/PID/status, in which the program chooses the text after `Name:`."""
     sizes = {
         name: int(value.split()[0]) * KIB
-        for name, _, value in (line.partition(":") for line in status.splitlines())
-        if value.endswith("kB")
+        for name, _, value in (line.partition(":") for line in status.split("\n"))
+        if name.startswith(("Vm", "Rss"))
     }
     total = sizes.get("VmRSS", 0)
     return Resident(total, sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), sizes.get("VmHWM", total))

@@ -193,7 +193,12 @@ class ZygotePool:
         return None if zygote is None else processes.open_pidfd(zygote)
 
     def _start(self, key: ZygoteKey) -> int:
-        """Start a zygote, and return its pidfd; blocks until the zygote has recorded its identity."""
+        """Start a zygote, and return its pidfd; blocks until the zygote has recorded its identity.
+
+        The zygote itself removes an earlier socket, but only after its imports: `_await_socket` would not
+        wait for these.
+        """
+        (self.directory / f"{name_of(key)}.sock").unlink(missing_ok=True)
         return spawn_zygote(
             self.directory, name_of(key), self._modules[key.image], self._cgroups.make_spares()
         )

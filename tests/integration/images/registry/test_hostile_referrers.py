@@ -264,6 +264,26 @@ async def test_no_further_page_of_referrers_is_read_when_there_are_too_many_byte
     assert len(fake.log) == len(listed)
 
 
+async def test_a_warning_is_logged_when_there_are_too_many_pages_of_referrers(
+    registry: Registry,
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(referrers, "_MAX_PAGES", 2)
+    fake.page = 1
+    documents = [about(store, built, oci.LINEAGE_TYPE, [], annotations={"n": str(n)}) for n in range(3)]
+    add(fake, *documents[:2])
+    await referrers.find(registry, target, built.digest)
+    assert caplog.messages == []
+    add(fake, documents[2])
+    assert len(await referrers.find(registry, target, built.digest)) == 2
+    assert caplog.messages == [f"{target.at(built.digest)}: only the first 2 referrers are read"]
+
+
 @pytest.mark.parametrize(
     "blob", [None, b"[]", b"no JSON", b"[" * 100_000], ids=["no layers", "a list", "no JSON", "deep"]
 )

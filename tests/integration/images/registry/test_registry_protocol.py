@@ -279,4 +279,5 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     assert responses.retry_after({"Retry-After": "soon"}) is None
     assert responses.retry_after({"Retry-After": "9" * 18}) == 3600.0
     assert responses.retry_after({"Retry-After": "9" * 5000}) is None
+    assert responses.retry_after({"Retry-After": f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT"}) is None
     assert responses.retry_after({}) is None

@@ -209,7 +209,7 @@ def test_damaged_image_is_kept_until_it_can_be_pulled_again(
 
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_image_that_cannot_be_pulled_again_is_kept_when_the_disk_is_full_at_its_repair(
-    exchanges: bool, store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch, *, exchanges: bool
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -146,6 +146,21 @@ def test_a_count_is_held_for_a_while_when_the_clock_was_set_back() -> None:
     assert counts(world, 5.0, 100) == [held] * 20
 
 
+def test_waiting_requests_count_with_their_mean_work_when_none_arrives_in_a_reading() -> None:
+    """Requests of 1,000 tokens each, of which a hundred wait for the one replica."""
+    capacity = Capacity(1000.0, 1.0)
+    needs = []
+    for last in (1.0, 0.0):
+        sizer = Sizer(PolicyConfig(1, 100, capacity=capacity, prediction="Disabled"))
+        for i in range(1, 13):
+            arrivals = 1.0 if i < 12 else last
+            now = START + 5 * i
+            queued = Load(now - 5, now, arrivals, 1000 * arrivals, 1.0, 101.0 if i == 12 else 1.0, 0.0)
+            decision = sizer.decide(Observation(now, Replicas(1, 1), queued))
+        needs.append((decision.needed, decision.reason))
+    assert needs == [(3, "Backlog")] * 2
+
+
 @pytest.mark.parametrize("waiting", [0.0, 1e5])
 def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: float) -> None:
     world = SizedService(ready=2, startup=math.inf)

@@ -50,17 +50,30 @@ def test_fall_is_answered_after_the_window_whatever_samples_are_absent(
 def test_rise_is_answered_once_it_has_lasted_for_the_window(
     window: int, first: int, samples: list[tuple[int, int]]
 ) -> None:
-    """As a HorizontalPodAutoscaler: the least of the counts needed within the window."""
+    """The least of the counts needed within the window, each of which was needed until the next decision."""
     paces = {"up": Pace(stabilization=float(window)), "down": Pace(stabilization=0.0)}
     sizer = Sizer(PolicyConfig(1, MOST, metrics=(QUERY,), **paces))
-    now, count, needs = START, first, [(START, first)]
+    now, count, needed, ended = START, first, first, []
     for seconds, value in [(0, first), *samples]:
         now += seconds
-        needs.append((now, value))
+        ended.append((now, needed))
+        needed = value
         decision = sizer.decide(Observation(now, Replicas(count, count), None, {QUERY.name: float(value)}))
-        least = min(needed for time, needed in needs if time >= now - window)
+        least = min([value, *(need for time, need in ended if time > now - window)])
         assert decision.replicas == (max(least, count) if value > count else value)
         count = decision.replicas
+
+
+@pytest.mark.parametrize("window", [2, 30])
+def test_rise_waits_for_the_window_when_decisions_before_it_are_farther_apart(window: int) -> None:
+    """A steady target is decided on once in `idle_seconds`."""
+    sizer = Sizer(PolicyConfig(1, MOST, metrics=(QUERY,), up=Pace(stabilization=float(window))))
+    count, risen = 1, {}
+    for seconds, value in [*((60 * i, 0.0) for i in range(6)), *((345 + 5 * i, 5.0) for i in range(8))]:
+        seen = Observation(START + seconds, Replicas(count, count), None, {QUERY.name: value})
+        count = sizer.decide(seen).replicas
+        risen[seconds] = count
+    assert next(second for second, replicas in risen.items() if replicas == 5) == 345 + max(window, 5)
 
 
 @pytest.mark.parametrize(("window", "rises_at_once"), [(None, True), (0.0, True), (60.0, False)])

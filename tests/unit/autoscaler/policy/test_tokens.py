@@ -80,6 +80,23 @@ def test_target_is_the_rate_of_one_replica_and_arrivals_count_when_engines_are_f
     assert rates.metric_needs(EngineLoad(1000.0, 2, waiting=50.0), 30.0, TWO)[0].needed == 6
 
 
+def test_tokens_of_a_request_include_those_of_readings_in_which_no_answer_ends() -> None:
+    """An answer of 10,000 tokens takes two readings, at the end of which it counts."""
+    rates = TokenRates([BY_TARGET])
+    for i in range(60):
+        rates.learn(EngineLoad(1000.0, 1, waiting=5.0), load(float(i % 2)))
+    assert rates.per_request == pytest.approx(20_000.0, rel=0.02)
+
+
+def test_tokens_of_a_request_are_known_when_the_target_was_idle_for_an_hour() -> None:
+    rates = TokenRates([BY_TARGET])
+    for _ in range(20):
+        rates.learn(EngineLoad(1000.0, 1), load(10.0))
+    for _ in range(360):
+        rates.learn(EngineLoad(0.0, 1), load(0.0))
+    assert rates.per_request == pytest.approx(1000.0)
+
+
 def test_one_more_replica_is_needed_when_uncounted_requests_wait() -> None:
     rates = TokenRates([BY_CAPACITY])
     for _ in range(5):

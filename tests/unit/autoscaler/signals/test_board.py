@@ -220,6 +220,34 @@ def test_returned_gateway_adds_at_most_its_share_of_the_time() -> None:
             assert load.arrivals == pytest.approx(550, rel=0.01)
 
 
+@pytest.mark.parametrize("late", [-0.1, 0.0, 0.02, 0.1])
+@pytest.mark.parametrize("rates", [(0.0, 10.0), (10.0, 0.0), (5.0, 5.0)])
+def test_rate_is_that_of_the_load_when_a_gateway_misses_one_tick(
+    rates: tuple[float, float], late: float
+) -> None:
+    """Whether its reading spans more than twice that of the others depends on `late`."""
+    board = Board()
+    for now in (0.0, 5.0, 10.0, 15.0 + late, 20.0):
+        a, b = (reading(name, 100 + now, rate * now) for name, rate in zip("ab", rates, strict=True))
+        ticked(board, now, *([a] if now == 10 else [a, b]), live=LIVE)
+        load = board.take(T)
+        if now > 5:
+            assert load is not None
+            assert load.arrivals / load.seconds == pytest.approx(10, rel=0.02)
+            assert load.seconds == pytest.approx(5 + (late if 10 < now < 20 else 0 if now < 20 else -late))
+
+
+def test_rate_is_that_of_the_load_when_gateways_are_silent_by_turns() -> None:
+    board = Board()
+    for now in range(0, 65, 5):
+        a, b = reading("a", 100 + now, 2 * now), reading("b", 100 + now, 8 * now)
+        ticked(board, now, *([a, b] if now <= 5 else [a] if now % 10 else [b]), live=LIVE)
+        load = board.take(T)
+        if now > 5:
+            assert load is not None
+            assert load.arrivals / load.seconds == pytest.approx(10)
+
+
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
 def test_load_continues_when_the_clock_is_set(jump: float) -> None:
     board = Board()

@@ -1,8 +1,14 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from serving.cli.machine import up
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.records import PodDirectory
+from serving.settings import DEFAULTS
+from serving.system import processes, run_files
+from serving.system.processes import ProcessIdentity
 from tests.rig.machine.tcp_server import tcp_server
 
 
@@ -29,3 +35,23 @@ async def test_gateway_does_not_serve_when_its_port_is_closed_or_never_answers(
     async with tcp_server(silent) as port:
         assert not await up._serves("127.0.0.1", port)
     assert not await up._serves("127.0.0.1", port)
+
+
+def test_down_waits_as_long_as_up_may_stop_when_a_pod_has_a_long_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = DataDir(tmp_path)
+    run_files.write(where.identity("up"), processes.encoded(processes.own_identity()))
+    for uid, grace in (("a", 600), ("b", 30)):
+        PodDirectory(where.pods / uid).save({"namespace": "default", "name": uid, "grace": grace})
+    waited: list[float] = []
+
+    async def has_ended_within(identity: ProcessIdentity, seconds: float) -> bool:
+        waited.append(seconds)
+        return True
+
+    monkeypatch.setattr(up, "has_ended_within", has_ended_within)
+    monkeypatch.setattr(processes, "send_signal", lambda identity, number: True)
+    up.down(tmp_path)
+    settings = DEFAULTS
+    assert waited == [3 * settings.supervisor.stop_seconds + settings.gateway.drain_seconds + 600]

@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 from serving.cli.model import diff, listing
-from serving.cli.model.pull import label
+from serving.cli.model.pull import label, version_name
 from serving.cli.output import tables
 from serving.objects import Object
 
@@ -77,7 +77,25 @@ def test_a_diff_of_the_same_image_names_no_difference() -> None:
     ]
 
 
+def test_a_diff_shows_metrics_that_differ_beyond_six_digits() -> None:
+    a = ready("a", {}, metrics={"tokens": 1234567, "acc": 0.98765432, "same": 0.123456789, "far": 1234567})
+    b = ready("b", {}, metrics={"tokens": 1234568, "acc": 0.98765441, "same": 0.123456789, "far": 2})
+    rows = [line.split() for line in diff.lines(a, b)]
+    assert ["tokens", "1234567", "1234568"] in rows
+    assert ["acc", "0.98765432", "0.98765441"] in rows
+    assert ["far", "1.23457e+06", "2"] in rows
+    assert not any("same" in row for row in rows)
+
+
 def test_names_are_derived_from_references() -> None:
     assert label("Digits_v1.2") == "digits-v1-2"
     assert label("x" * 80) == "x" * 63
     assert label("---") == "model"
+
+
+def test_the_name_of_a_version_keeps_the_end_when_the_name_of_the_model_is_long() -> None:
+    assert version_name("digits", "Run_1") == "digits-run-1"
+    assert version_name("m" * 63, "20260101-001000") == "m" * 47 + "-20260101-001000"
+    assert version_name("m" * 63, "a" * 40) == "m" * 22 + "-" + "a" * 40
+    assert version_name("digits", "t" * 128) == "digits-" + "t" * 56
+    assert version_name("m" * 63, "t" * 128) == "m" * 22 + "-" + "t" * 40

@@ -18,7 +18,7 @@ def environment(container: dict, maps: dict | None = None, secrets: dict | None 
 
 
 def test_references_are_expanded_as_kubernetes_does():
-    env = {"A": "1", "B": "$(A)"}
+    env = {"A": "1", "B": "$(A)", "1X": "2", "a b": "3"}
     for text, expected in [
         ("$(A)x", "1x"),
         ("$$(A)", "$(A)"),
@@ -27,6 +27,10 @@ def test_references_are_expanded_as_kubernetes_does():
         ("$", "$"),
         ("$(", "$("),
         ("$$$(A)", "$1"),
+        ("$(1X)", "2"),
+        ("$(a b)", "3"),
+        ("$()", "$()"),
+        ("$($(A)", "$($(A)"),
     ]:
         assert container_environment.expand(text, env) == expected, text
 
@@ -35,6 +39,12 @@ def test_address_and_first_port_are_set_unless_the_pod_sets_them():
     env = environment({"ports": [{"containerPort": 8080}, {"containerPort": 9}]})
     assert (env["POD_IP"], env["HOST"], env["PORT"]) == ("127.77.1.1", "127.77.1.1", "8080")
     assert environment({"env": [{"name": "HOST", "value": "x"}]})["HOST"] == "x"
+
+
+def test_hostname_is_that_of_the_spec_when_it_has_one(monkeypatch: pytest.MonkeyPatch):
+    assert environment({})["HOSTNAME"] == "p"
+    monkeypatch.setitem(POD, "spec", {"hostname": "db-0"})
+    assert environment({})["HOSTNAME"] == "db-0"
 
 
 def test_programs_of_the_interpreter_come_first_in_path_unless_the_pod_sets_it():

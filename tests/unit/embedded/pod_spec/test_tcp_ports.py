@@ -22,7 +22,16 @@ def test_ports_are_those_of_tcp_without_the_port_of_the_unix_socket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "port"), [("8080", 8080), ("", None), ("0", None), ("65536", None), ("-1", None), ("http", None)]
+    ("text", "port"),
+    [
+        ("8080", 8080),
+        ("", None),
+        ("0", None),
+        ("65536", None),
+        ("-1", None),
+        ("http", None),
+        pytest.param("9" * 5000, None, id="digits"),
+    ],
 )
 def test_port_of_an_annotation_is_a_number_of_a_port_or_none(text: str, port: int | None) -> None:
     annotations = {names.GATEWAY_PORT_ANNOTATION: text, names.SOCKET_PORT_ANNOTATION: text}

@@ -137,6 +137,17 @@ def test_file_has_the_mode_of_its_item_when_it_has_one(own: dict[str, int], mode
     assert file.mode == mode
 
 
+def test_all_keys_are_files_when_items_is_empty() -> None:
+    assert keyed_files({"k": b"v"}, {"items": []}, mode=0o400) == (("k", b"v", 0o400),)
+
+
+def test_key_that_is_missing_has_no_file_when_its_source_is_optional() -> None:
+    source = {"items": [{"key": "absent", "path": "x"}, {"key": "k", "path": "y"}]}
+    assert keyed_files({"k": b"v"}, {**source, "optional": True}, mode=0o400) == (("y", b"v", 0o400),)
+    with pytest.raises(KeyError, match="absent"):
+        keyed_files({"k": b"v"}, source, mode=0o400)
+
+
 def test_local_image_of_another_namespace_is_refused_where_the_namespace_is_known() -> None:
     digest = "sha256:" + "a" * 64
     container = {"name": "c", "image": IMAGES[0]}

@@ -146,7 +146,7 @@ async def test_hook_ends_when_its_pod_is_deleted_by_force(
     runner._containers.update("c", run=ContainerRun(0))
     hook = asyncio.create_task(runner._pre_stop("c", 3600.0))
     await asyncio.sleep(0)
-    runner._gone.set()
+    runner.changed(None)
     await asyncio.wait_for(hook, 20)
 
 
@@ -180,6 +180,41 @@ async def test_containers_of_a_deleted_pod_end_after_their_own_hooks(
     async with running(runner._terminate()):
         await until(lambda: bool(ended))
     assert ended == [("quick", 20.0)]
+
+
+def deleted(created: Object, grace: float) -> Object:
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace}
+    return {**created, "metadata": {**created["metadata"], **meta}}
+
+
+@pytest.mark.parametrize(
+    ("container", "waits_for"),
+    [({}, "program"), ({"lifecycle": HOOK}, "hook"), ({"ports": [{"containerPort": 80}]}, "drain")],
+)
+async def test_grace_period_ends_early_when_another_deletion_shortens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: Object, waits_for: str
+) -> None:
+    stops: list[float] = []
+    killed = asyncio.Event()
+
+    async def stop(_runs: object, grace: float, hurry: asyncio.Event) -> None:
+        stops.append(grace)
+        await termination.pause(grace, hurry)
+        killed.set()
+
+    monkeypatch.setattr(termination, "LEAST_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(stopping, "stop", stop)
+    node = PlayedNode(DataDir(tmp_path)).node()
+    monkeypatch.setattr(node, "settings", NodeSettings(drain_seconds=300 if waits_for == "drain" else 0))
+    runner = PodRunner(node, deleted(pod(**container), 300))
+    runner._containers.update("c", run=ContainerRun(0), ready=True)
+    async with running(runner._terminate()):
+        await asyncio.sleep(0)
+        if waits_for == "program":
+            await until(lambda: bool(stops))
+        runner.changed(deleted(runner.pod, 0.01))
+        await asyncio.wait_for(killed.wait(), 5)
+    assert stops[0] == {"program": 300.0, "hook": 0.02, "drain": 0.01}[waits_for]
 
 
 def test_address_of_a_pod_is_free_when_the_disk_is_full_at_its_record(

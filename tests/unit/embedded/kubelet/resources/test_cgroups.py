@@ -23,6 +23,20 @@ def test_processes_of_all_containers_are_limited_together_except_of_forked_ones(
     assert cgroups.missing == {}
 
 
+def test_container_has_cgroups_when_its_name_is_that_of_a_file_of_the_kernel(tmp_path: Path) -> None:
+    cgroups = Cgroups(CgroupLayout(cpu_v1=str(tmp_path)))
+    (tmp_path / TOP / "uid").mkdir(parents=True)
+    (tmp_path / TOP / "uid" / "tasks").touch()  # every directory of v1 has it
+    (group,) = cgroups.create("uid", "tasks", ContainerLimits(cpu=Decimal(1))).paths
+    assert Path(group, "cpu.cfs_quota_us").read_text() == "100000"
+    assert cgroups.missing == {}
+    assert cgroups.paths("uid", "tasks") == [group]
+    for file in Path(group).iterdir():
+        file.unlink()  # the kernel removes its files with the directory
+    cgroups.remove("uid", "tasks")
+    assert cgroups.paths("uid", "tasks") == []
+
+
 @pytest.mark.parametrize(
     ("version", "remedy"),
     [

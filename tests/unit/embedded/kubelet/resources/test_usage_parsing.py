@@ -87,6 +87,11 @@ def test_resident_memory_includes_files_and_has_a_peak() -> None:
     assert usage_parsing.resident("Name:\tkthreadd\n") == Resident()
 
 
+@pytest.mark.parametrize("name", ["foo kB", "kB", "VmRSS: 9 kB", "a\x1cVmRSS: kB"])
+def test_resident_memory_is_parsed_when_the_name_of_the_process_is_like_a_size(name: str) -> None:
+    assert usage_parsing.resident(STATUS.replace("python", name)) == usage_parsing.resident(STATUS)
+
+
 def test_rollup_separates_private_from_shared() -> None:
     text = (
         "5581 ---p 00000000 00:00 0 [rollup]\nRss: 10 kB\nShared_Clean: 3 kB\nShared_Dirty: 1 kB\n"
