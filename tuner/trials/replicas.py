@@ -34,6 +34,7 @@ class TrialReplicas:
         self._changes: dict[Key, asyncio.Event] = {}
         """Set at the next change of a trial's Deployment or Pods, and then dropped; by the trial's key."""
         self.informers = (self._deployments, self._pods)
+        """Run by `watches`; to wait for before the first call."""
 
     async def start(self, trial: Object, spec: TrialSpec, cores: Cores) -> None:
         """Create the Deployment, unless the trial has one.

@@ -62,6 +62,7 @@ class CaptureJobs:
             await self._kube.delete(kinds.JOB, meta["namespace"], meta["name"], uid=meta["uid"])
 
     def _capture_job(self, version: Object) -> Object | None:
+        """Return the Job with the capture's name, of any owner: the planner reports a foreign one."""
         return self._jobs.get(version["metadata"]["namespace"], capture_job.name(version))
 
 

@@ -64,6 +64,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
     meta, status = pod["metadata"], pod.get("status") or {}
     ready = conditions.find(status.get("conditions"), "Ready")
     attempt = (meta.get("annotations") or {}).get(names.ATTEMPT_ANNOTATION, "")
+    init_containers = status.get("initContainerStatuses") or []
     containers = status.get("containerStatuses") or []
     phase = status.get("phase") or "Pending"
     created = parse_time(meta.get("creationTimestamp")) or dt.datetime.fromtimestamp(0, dt.UTC)
@@ -78,7 +79,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
         ready_since=(parse_time(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
         terminating=is_deleting(pod),
         finished_at=_finished_at(containers, created) if phase in ("Succeeded", "Failed") else None,
-        restarts=sum(int(c.get("restartCount") or 0) for c in containers),
+        restarts=sum(int(c.get("restartCount") or 0) for c in [*init_containers, *containers]),
         attempt=int(attempt) if attempt.isdecimal() else None,
         standby=is_standby(pod),
     )

@@ -156,7 +156,7 @@ class TarReader:
                 directories.
         """
         tar: Any = _reading(lambda: tarfile.TarFile(fileobj=cast("IO[bytes]", self)))
-        for _ in range(_MAX_MEMBERS):
+        for _ in range(_MAX_MEMBERS + 1):  # one more turn, for the end
             self._header_bytes_left = _MAX_HEADER
             info = _reading(tar.next)
             if info is None:
@@ -166,7 +166,8 @@ class TarReader:
                 yield member
         else:
             raise invalid(f"the layer has more than {_MAX_MEMBERS} members")
-        # tarfile ends at any block that is no header, but a tar ends with a block of zeros.
+        # tarfile ends at any block that is no header, but a tar ends with a block of zeros, or without one:
+        # then nothing was read last.
         if self._last_header.strip(b"\0"):
             raise invalid(f"no tar header at byte {self._position - len(self._last_header)}")
         while chunk := _reading(lambda: self._stream.read(CHUNK)):
@@ -243,11 +244,12 @@ def _checked(info: tarfile.TarInfo) -> TarMember | None:
     if name in {"", "."}:
         return None
     first, _, path = name.partition("/")
+    # Only the first component matters here: a member of another directory cannot reach `models/`.
     if first in {"", ".", ".."} or first.startswith(layers.WHITEOUT):
         raise invalid(f"{info.name!r}: {layers.broken_rule(name)}")
     if first != layers.ROOT or (info.isdir() and not path):
         return None
-    if rule := layers.broken_rule(path):
+    if rule := layers.broken_rule(path):  # a file or a link `models` has an empty path, which is refused
         raise invalid(f"{info.name!r}: {rule}")
     if info.isdir():
         return None

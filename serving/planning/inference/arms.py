@@ -208,6 +208,7 @@ def _edit(observed: ObservedObjects, candidate: Revision) -> StatusReason | None
         return None
     template, stored = candidate.template, deployment["spec"]["template"]
     edits = template_edits.of_others(deployment, template, observed.field_manager)
+    # A field that others have removed is in no `edits`: only the comparison shows it.
     if not edits and template_covers(stored, template):
         return None
     message = f"revision {candidate.name}: its Pod template was edited ({template_edits.describe(edits)})"

@@ -136,6 +136,7 @@ class _OnDemandBackend:
     listener: "Listener | GrpcListener"
     labels: Labels
     h2c: bool
+    """Never changes: the Service of the backend has a revision's name, with a hash of the Pod template."""
     arm: str = ""
     """Empty until `_update_backend`."""
     autoscaler: Key = _NO_AUTOSCALER

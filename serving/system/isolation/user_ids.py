@@ -43,7 +43,7 @@ def mapped(uid_map: str) -> range:
 
 
 def in_use() -> set[int]:
-    """Return the user ids of all processes."""
+    """Return the effective user ids of all processes: the owner of /proc/PID, of any process."""
     ids: set[int] = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -59,7 +59,7 @@ def next_standbys(
     # takes the same Pods.
     ranked = sorted(living, key=lambda p: (not p.ready, p.created, p.name))
     promoted, remaining = ranked[:needed], ranked[needed:]
-    if spec.paused:
+    if spec.paused:  # the template may not be rolled out: the standby Pods of the serving template remain
         return StandbyPlan(tuple(promoted))
     broken = [p for p in standbys if p.finished and not p.terminating]
     deletions = [p for p in standbys if p.active and p.template_hash != spec.template_hash]

@@ -61,6 +61,24 @@ def test_any_bytes_are_decompressed_or_refused(compression: str, data: bytes) ->
     assert caught.value.reason == "InvalidImage"
 
 
+@pytest.mark.parametrize(("most", "is_read"), [(len(CONTENTS), True), (len(CONTENTS) - 1, False)])
+def test_layer_is_read_when_it_has_at_most_the_allowed_members(
+    most: int, is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tarball, "_MAX_MEMBERS", most)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path, data in CONTENTS.items():
+            info = tarfile.TarInfo(f"models/{path}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    if is_read:
+        assert read(archive.getvalue())[0] == CONTENTS
+        return
+    with pytest.raises(errors.Permanent, match=f"more than {most} members"):
+        read(archive.getvalue())
+
+
 def test_layer_stream_counts_hashes_and_forwards_read_and_drained_bytes() -> None:
     forwarded: list[bytes] = []
     source = tarball.LayerStream([b"abc", b"", b"defg"], forwarded.append)
