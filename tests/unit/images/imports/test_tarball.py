@@ -63,7 +63,7 @@ def test_any_bytes_are_decompressed_or_refused(compression: str, data: bytes) ->
 
 @pytest.mark.parametrize(("most", "is_read"), [(len(CONTENTS), True), (len(CONTENTS) - 1, False)])
 def test_layer_is_read_when_it_has_at_most_the_allowed_members(
-    most: int, is_read: bool, monkeypatch: pytest.MonkeyPatch
+    most: int, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
 ) -> None:
     monkeypatch.setattr(tarball, "_MAX_MEMBERS", most)
     archive = io.BytesIO()
