@@ -35,6 +35,8 @@ OUTPUT_WEIGHT = 4.0
 """Work of an output token in input tokens: one GPU reads about 12,000 tokens a second and writes about 3,000
 in full batches.
 """
+LEAST_GPU_SECONDS = 1e-6
+"""Least work of a request with GPU seconds, as a failed one may have 0: it ends after its arrival."""
 BUSY_RATE = 10.0
 """Least mean requests per second of a bin trace; the rates of a trace with fewer are multiplied."""
 MOST_REQUESTS = 5_000_000
@@ -316,7 +318,7 @@ def diffusion_replica(gpu_seconds: Floats) -> Replica:
 def work_of(trace: RequestTrace) -> Floats:
     """Return the work of each request: GPU seconds, else input tokens with weighted output tokens, else 1."""
     if trace.execution is not None:
-        return trace.execution
+        return np.maximum(trace.execution, LEAST_GPU_SECONDS)
     work = np.zeros(len(trace.times))
     if trace.inputs is not None:
         work = work + trace.inputs

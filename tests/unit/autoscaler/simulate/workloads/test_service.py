@@ -154,6 +154,17 @@ def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones(
         service("x", trace, ServiceOptions(client="c"), 0)
 
 
+def test_busy_slots_are_those_of_running_requests_when_other_requests_took_no_time() -> None:
+    rows = "\n".join(f"{second},{0 if second % 2 else 5}" for second in range(600))
+    workload = service("x", parse("x", f"t_s,exec_time_s\n{rows}\n"), ServiceOptions(), 0).workload
+    plant = workload.plant()
+    busy = []
+    for second in range(1, 9):
+        plant.advance(second, 10)
+        busy.append(plant.counts().busy)
+    assert busy == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
 def test_rates_below_one_per_second_are_simulated() -> None:
     trace = BinTrace("x.csv", 1_700_000_000.0, 1.0, np.full(3600, 0.3))
     simulated = service("x", trace, ServiceOptions(), 0).workload
