@@ -23,7 +23,7 @@ from autoscaler.simulate.workloads import arrivals, synthetic
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR, Synthetic
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace, Trace, mean_rates
-from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, history_of
+from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, allowed_wait, history_of
 
 MEAN_NEED = 15.0
 """Replicas that the load keeps busy on average; the rate of a replica is derived from it."""
@@ -248,7 +248,7 @@ def _of_bins(recipe: Recipe, trace: BinTrace, draws: np.random.Generator) -> Wor
         seconds=cut.seconds,
         load=load,
         replica=replica,
-        wait=max(replica.service_seconds, SHORTEST_WAIT),
+        wait=allowed_wait(replica),
         tags=recipe.tags,
         history=LoadHistory(end=start, step=60.0, arrivals=per_minute, work=per_minute),
         outages=recipe.synthetic.outages if recipe.synthetic else (),
@@ -272,7 +272,7 @@ def _of_requests(recipe: Recipe, trace: RequestTrace, draws: np.random.Generator
         seconds=cut.seconds,
         load=Requests(times=scored.times, work=work, service=service_of(scored, work, replica, draws)),
         replica=replica,
-        wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
+        wait=DIFFUSION_WAIT if diffusion else allowed_wait(replica),
         min_replicas=0 if diffusion else 1,
         history=history_of(flow_of(known, int(cut.history_seconds)), start),
         tags=recipe.tags,

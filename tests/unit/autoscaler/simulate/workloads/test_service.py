@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate.workloads.load import Requests
+from autoscaler.simulate.workloads.load import TIMEOUT, Requests
 from autoscaler.simulate.workloads.service import ServiceOptions, service
 from autoscaler.simulate.workloads.traces import BinTrace, Unreadable, parse
 
@@ -163,6 +163,14 @@ def test_busy_slots_are_those_of_running_requests_when_other_requests_took_no_ti
         plant.advance(second, 10)
         busy.append(plant.counts().busy)
     assert busy == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("rate", [0.2, 20.0])
+def test_allowed_wait_is_shorter_than_the_timeout_when_service_takes_longer(rate: float) -> None:
+    options = ServiceOptions(rate=rate / 2, concurrency=int(200 * rate))
+    simulated = service("x", bins(0.1, rate), options, 0).workload
+    assert simulated.replica.service_seconds == pytest.approx(400)
+    assert simulated.wait < TIMEOUT
 
 
 def test_rates_below_one_per_second_are_simulated() -> None:
