@@ -3,6 +3,7 @@
 A `BinTrace` has a rate for each bin; a `ClientTrace` has a rate and a law for each window of each client.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, Req
 SAME = 0.02
 """Relative difference of total requests up to which clients belong to a trace of rates: published figures are
 rounded.
+"""
+ROUNDED = 5e-4
+"""Relative difference from a whole number up to which a window's requests are a recorded count: published
+rates have four digits.
 """
 
 
@@ -138,7 +143,7 @@ def _interpolated(trace: BinTrace, moments: Floats) -> Floats:
 
 def _window(law: Law, draws: np.random.Generator) -> Floats:
     """Return the arrivals of one window, in seconds of the trace."""
-    requests = round(law.rate * law.seconds)
+    requests = _requests_of(law, draws)
     if law.family == "W":
         gaps = draws.weibull(law.shape, requests + 1)
     else:
@@ -148,3 +153,15 @@ def _window(law: Law, draws: np.random.Generator) -> Floats:
         return law.start + law.seconds * draws.random(requests)
     share_of_window = np.cumsum(gaps[:-1]) / total + draws.random()
     return law.start + law.seconds * (share_of_window % 1.0)
+
+
+def _requests_of(law: Law, draws: np.random.Generator) -> int:
+    """Return the requests of one window: the count that its rate was made of, else a random whole number with
+    the mean of its rate, as by `whole`.
+    """
+    expected = law.rate * law.seconds
+    nearest = round(expected)
+    if abs(expected - nearest) <= ROUNDED * expected:
+        return nearest
+    least = math.floor(expected)
+    return least + int(draws.random() < expected - least)

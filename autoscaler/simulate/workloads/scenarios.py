@@ -24,7 +24,7 @@ from autoscaler.simulate.workloads import arrivals, synthetic
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR, Synthetic
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace, Trace, mean_rates
-from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, history_of
+from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, allowed_wait, history_of
 
 MEAN_NEED = 15.0
 """Replicas that the load keeps busy on average; the rate of a replica is derived from it."""
@@ -36,6 +36,8 @@ OUTPUT_WEIGHT = 4.0
 """Work of an output token in input tokens: one GPU reads about 12,000 tokens a second and writes about 3,000
 in full batches.
 """
+LEAST_GPU_SECONDS = 1e-6
+"""Least work of a request with GPU seconds, as a failed one may have 0: it ends after its arrival."""
 BUSY_RATE = 10.0
 """Least mean requests per second of a bin trace; the rates of a trace with fewer are multiplied."""
 MOST_REQUESTS = 5_000_000
@@ -248,7 +250,7 @@ def _of_bins(recipe: Recipe, trace: BinTrace, draws: np.random.Generator) -> Wor
         seconds=cut.seconds,
         load=load,
         replica=replica,
-        wait=max(replica.service_seconds, SHORTEST_WAIT),
+        wait=allowed_wait(replica),
         tags=recipe.tags,
         history=LoadHistory(end=start, step=60.0, arrivals=per_minute, work=per_minute),
         outages=recipe.synthetic.outages if recipe.synthetic else (),
@@ -272,7 +274,7 @@ def _of_requests(recipe: Recipe, trace: RequestTrace, draws: np.random.Generator
         seconds=cut.seconds,
         load=Requests(times=scored.times, work=work, service=service_of(scored, work, replica, draws)),
         replica=replica,
-        wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
+        wait=DIFFUSION_WAIT if diffusion else allowed_wait(replica),
         min_replicas=0 if diffusion else 1,
         history=history_of(flow_of(known, int(cut.history_seconds)), start),
         tags=recipe.tags,
@@ -318,7 +320,7 @@ def diffusion_replica(gpu_seconds: Floats) -> Replica:
 def work_of(trace: RequestTrace) -> Floats:
     """Return the work of each request: GPU seconds, else input tokens with weighted output tokens, else 1."""
     if trace.execution is not None:
-        return trace.execution
+        return np.maximum(trace.execution, LEAST_GPU_SECONDS)
     work = np.zeros(len(trace.times))
     if trace.inputs is not None:
         work = work + trace.inputs

@@ -28,7 +28,7 @@ from autoscaler.simulate.workloads.scenarios import (
 )
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, RequestTrace, Trace, Unreadable
-from autoscaler.simulate.workloads.workload import LEAD_SECONDS, SHORTEST_WAIT, Workload, history_of
+from autoscaler.simulate.workloads.workload import LEAD_SECONDS, Workload, allowed_wait, history_of
 from serving.pages import figures
 
 DAYS = 2.0
@@ -164,7 +164,7 @@ def _of_rates(
         seconds=cut.seconds,
         load=load,
         replica=replica,
-        wait=max(replica.service_seconds, SHORTEST_WAIT),
+        wait=allowed_wait(replica),
         min_replicas=options.min_replicas,
         history=LoadHistory(end=start, step=60.0, arrivals=per_minute, work=per_minute),
         lead=_lead(cut),
@@ -194,7 +194,7 @@ def _of_requests(
         seconds=cut.seconds,
         load=Requests(times=simulated.times, work=work, service=service_of(simulated, work, replica, draws)),
         replica=replica,
-        wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
+        wait=DIFFUSION_WAIT if diffusion else allowed_wait(replica),
         min_replicas=options.min_replicas,
         history=history_of(flow_of(known, int(cut.history_seconds)), start),
         lead=_lead(cut),

@@ -78,7 +78,8 @@ FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
 MOST_RELATIVE_SECONDS = 366 * 86_400
 """If the lowest number is above it, all are Unix times; else all count from the start of the trace."""
 MOST_UNIX_SECONDS = 1e11
-"""Larger Unix times are in milliseconds, also in a column of seconds: in seconds it is the year 5138."""
+"""Larger Unix times are in milliseconds, microseconds or nanoseconds, also in a column of seconds: in seconds
+it is the year 5138."""
 MOST_LOST_SHARE = 0.2
 """At most this share of absent bins is lost data, to be interpolated. With more of them, the recording omits
 bins without requests."""
@@ -197,19 +198,20 @@ class _Table:
     @classmethod
     def of(cls, name: str, text: str) -> "_Table":
         reader = csv.reader(text.lstrip("\ufeff").splitlines())
-        header = next(reader, None)
+        try:
+            header = next(reader, None)
+            numbered = [(reader.line_num, row) for row in reader if row]
+        except csv.Error as error:  # after a quotation mark that is not closed, the rest is one long value
+            raise Unreadable(f"{name}: row {reader.line_num}: {error}") from error
         if not header:
             raise Unreadable(f"{name}: the file is empty")
         rows: list[list[str]] = []
         lines: list[int] = []
-        for row in reader:
-            if row and len(row) != len(header):
-                raise Unreadable(
-                    f"{name}: row {reader.line_num} has {len(row)} values for {len(header)} columns"
-                )
-            if row:
-                rows.append(row)
-                lines.append(reader.line_num)
+        for line, row in numbered:
+            if len(row) != len(header):
+                raise Unreadable(f"{name}: row {line} has {len(row)} values for {len(header)} columns")
+            rows.append(row)
+            lines.append(line)
         if not rows:
             raise Unreadable(f"{name}: there are no rows below the header")
         return cls(name, tuple(column.strip().lower() for column in header), rows, lines)
@@ -258,8 +260,15 @@ class _Table:
             values = self.numbers(column) * TIMES[self.columns[column]]
         if not np.isfinite(values).all():
             raise Unreadable(f"{self.name}: column {self.columns[column]}: a time is too large")
+        for _ in ("milliseconds", "microseconds", "nanoseconds"):
+            if values.min() > MOST_UNIX_SECONDS:
+                values = values / 1000
         if values.max() > MOST_UNIX_SECONDS:
-            values = values / 1000
+            row = int(values.argmax())
+            raise Unreadable(
+                f"{self.name}: row {self.lines[row]}, column {self.columns[column]}: {texts[row]!r} "
+                "is a time after the year 5000"
+            )
         if values.min() > MOST_RELATIVE_SECONDS:
             return float(values.min()), values - values.min()
         return FIRST_DAY, values

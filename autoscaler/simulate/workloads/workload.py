@@ -12,12 +12,14 @@ from autoscaler.simulate.plant import FluidPlant, Plant
 from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
 from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.routed_plant import RoutedPlant
-from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
+from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Flow, Replica, Requests
 
 LEAD_SECONDS = 600
 """Unscored seconds at the start of a run, so that the initial state is not scored."""
 SHORTEST_WAIT = 2.0
 """Least `Workload.wait` in seconds; a longer mean service time is the allowed wait itself."""
+LONGEST_WAIT = TIMEOUT - 1.0
+"""Most `Workload.wait` in seconds: an abandoned request, which has waited for `TIMEOUT`, is a violation."""
 HEADROOM = 3
 """The limit of replicas as a multiple of the highest need: so high that a policy that orders too many is
 seen."""
@@ -113,6 +115,13 @@ class Workload:
     def without_history(self) -> "Workload":
         """Return the workload of a controller that starts without stored state."""
         return replace(self, history=LoadHistory())
+
+
+def allowed_wait(replica: Replica) -> float:
+    """Return the `Workload.wait` of requests without an objective of their own: their mean service time, from
+    `SHORTEST_WAIT` to `LONGEST_WAIT`.
+    """
+    return min(max(replica.service_seconds, SHORTEST_WAIT), LONGEST_WAIT)
 
 
 def history_of(flow: Flow, end: float, step: int = 60) -> LoadHistory:

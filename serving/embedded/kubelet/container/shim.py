@@ -326,7 +326,7 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
     while not _has_written_exit(directory, content):
         select.select([], [], [], FULL_DISK_SECONDS)
     if not spec["join"]:  # the cgroups of a spare process are its own
-        _remove_cgroups(spec["cgroups"])
+        remove_cgroups(spec["cgroups"])
 
 
 def _port_binder(process: int, binding: dict[str, Any] | None) -> PortBinder | None:
@@ -340,7 +340,7 @@ def _port_binder(process: int, binding: dict[str, Any] | None) -> PortBinder | N
     return PortBinder(passed[0], binding) if passed else None
 
 
-def _remove_cgroups(groups: list[str]) -> None:
+def remove_cgroups(groups: list[str]) -> None:
     """Remove the cgroups of a spare process; the kernel may lag behind its end."""
     for group in groups:
         for _ in range(REMOVE_TRIES):

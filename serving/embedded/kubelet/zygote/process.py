@@ -43,7 +43,7 @@ READ_SECONDS = 10.0
 """Longest wait of a shim for its specification, which the node agent sends within milliseconds."""
 REST_SECONDS = 0.2
 """Pause between the use of a spare and the next fork, as the new replica needs the processors; a waiting
-connection ends the pause."""
+connection ends the pause, except after a fork that failed."""
 
 
 def main() -> int:
@@ -114,6 +114,7 @@ def _fork_spares(listener: socket.socket) -> int:
         if threads() != 1:
             sys.exit("has more than one thread: it cannot be forked")
         use_reader, use_writer = os.pipe()
+        ends_pause = [listener]
         try:
             if _fork() == 0:
                 os.close(use_reader)
@@ -123,10 +124,11 @@ def _fork_spares(listener: socket.socket) -> int:
                 return use_writer
         except OSError as error:  # no memory, or too many processes: the client gets no answer
             print(f"fork: {error}", file=sys.stderr, flush=True)  # noqa: T201 its log
+            ends_pause = []  # a connection that waits would end it at once, again and again
         os.close(use_writer)
         os.read(use_reader, 1)  # returns also when the spare dies
         os.close(use_reader)
-        select.select([listener], [], [], REST_SECONDS)
+        select.select(ends_pause, [], [], REST_SECONDS)
 
 
 def _fork() -> int:
@@ -164,8 +166,11 @@ def _become_shim(
         os.close(pidfd)
         raw, container_listeners = descriptors.receive(connection.fileno(), READ_SECONDS)
         spec: dict[str, Any] = json.loads(raw)
-    except (OSError, ValueError):
-        return  # the client is gone, or dismissed this process
+    except (OSError, ValueError):  # the client is gone, or dismissed this process
+        os.close(process.spec_writer)  # which ends the container's process
+        os.waitpid(process.pid, 0)
+        shim.remove_cgroups(groups)
+        return
     shim.supervise(spec, process, connection.detach(), container_listeners)
 
 

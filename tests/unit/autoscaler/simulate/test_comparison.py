@@ -2,11 +2,13 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import Contender
 from autoscaler.simulate.workloads.service import ServiceOptions, service
+from autoscaler.simulate.workloads.traces import BinTrace
 from tests.objects import simulations
 
 
@@ -27,6 +29,18 @@ def test_columns_have_all_late_requests() -> None:
     late = sum(column.late for column in played.columns[lead:])
     assert late == pytest.approx(played.scores.violations / 100 * played.scores.requests)
     assert late > 0
+
+
+@pytest.mark.parametrize("rate", [0.2, 100.0])
+def test_dropped_requests_are_violations_when_service_takes_longer_than_the_timeout(rate: float) -> None:
+    trace = BinTrace("overload.csv", 0.0, 60.0, np.full(180, rate))
+    options = ServiceOptions(rate=rate / 2, concurrency=int(200 * rate), max_replicas=1)
+    simulated = service("overload", trace, options, 0)
+    startup = comparison.startup_of("30")
+    oracle, _ = comparison.yardstick(simulated.workload, startup, 1)
+    played = comparison.play(simulated.workload, startup, Contender("static"), oracle=oracle, limit=1, seed=0)
+    assert played.scores.p50 > 295
+    assert played.scores.violations > 40
 
 
 def test_changes_lead_from_one_count_to_the_next(outcome: comparison.Outcome) -> None:

@@ -45,6 +45,23 @@ def test_a_client_has_the_requests_of_its_rates_in_each_window(family: str) -> N
     assert (np.diff(times) >= 0).all()
 
 
+@pytest.mark.parametrize("rate", [0.005, 0.0125, 0.0225])
+def test_clients_keep_their_mean_when_a_window_has_a_fraction_of_a_request(rate: float) -> None:
+    random_values = draws()
+    laws = [Law(start, 60, rate, "G", 1.0) for start in range(0, 3600, 60)]
+    requests = sum(len(arrivals.client_times(laws, 0, 3600, random_values)) for _ in range(100))
+    assert requests == pytest.approx(rate * 3600 * 100, rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "requests"), [(0.1533, 92), (0.001667, 1), (1.332, 799)])
+def test_a_rate_in_four_digits_gives_the_recorded_count(rate: float, requests: int) -> None:
+    random_values = draws()
+    counts = {
+        len(arrivals.client_times([Law(0, 600, rate, "G", 1.0)], 0, 600, random_values)) for _ in range(50)
+    }
+    assert counts == {requests}
+
+
 def test_a_small_shape_makes_bursts() -> None:
     def spread(shape: float) -> float:
         times = arrivals.client_times([Law(0, 6000, 1.0, "G", shape)], 0, 6000, draws())

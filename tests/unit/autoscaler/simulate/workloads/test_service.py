@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate.workloads.load import Requests
+from autoscaler.simulate.workloads.load import TIMEOUT, Requests
 from autoscaler.simulate.workloads.service import ServiceOptions, service
 from autoscaler.simulate.workloads.traces import BinTrace, Unreadable, parse
 
@@ -152,6 +152,25 @@ def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones(
     assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(1, rel=0.1)
     with pytest.raises(Unreadable, match=r"clients\.csv: there is no client 'c'; there are a, b"):
         service("x", trace, ServiceOptions(client="c"), 0)
+
+
+def test_busy_slots_are_those_of_running_requests_when_other_requests_took_no_time() -> None:
+    rows = "\n".join(f"{second},{0 if second % 2 else 5}" for second in range(600))
+    workload = service("x", parse("x", f"t_s,exec_time_s\n{rows}\n"), ServiceOptions(), 0).workload
+    plant = workload.plant()
+    busy = []
+    for second in range(1, 9):
+        plant.advance(second, 10)
+        busy.append(plant.counts().busy)
+    assert busy == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("rate", [0.2, 20.0])
+def test_allowed_wait_is_shorter_than_the_timeout_when_service_takes_longer(rate: float) -> None:
+    options = ServiceOptions(rate=rate / 2, concurrency=int(200 * rate))
+    simulated = service("x", bins(0.1, rate), options, 0).workload
+    assert simulated.replica.service_seconds == pytest.approx(400)
+    assert simulated.wait < TIMEOUT
 
 
 def test_rates_below_one_per_second_are_simulated() -> None:

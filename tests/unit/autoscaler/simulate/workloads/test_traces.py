@@ -80,8 +80,9 @@ def test_rates_are_unchanged() -> None:
     assert (trace.step, trace.rates.tolist()) == (600, [2.5, 3.5])
 
 
-def test_unix_times_in_milliseconds_are_recognised() -> None:
-    trace = parse("x", lines("timestamp,count", "1700000000000,1", "1700000001000,2"))
+@pytest.mark.parametrize("zeros", ["000", "000000", "000000000"])
+def test_unix_times_in_a_unit_below_seconds_are_recognised(zeros: str) -> None:
+    trace = parse("x", lines("timestamp,count", f"1700000000{zeros},1", f"1700000001{zeros},2"))
     assert isinstance(trace, BinTrace)
     assert (trace.start, trace.step) == (1_700_000_000, 1)
 
@@ -115,6 +116,10 @@ def test_clients_have_their_windows_and_laws() -> None:
         ("minute,requests\n\n1,2\n2,x\n", "x.csv: row 4, column requests: 'x' is no number"),
         ("t_s,count\n1,1\n2,1\n3,1\n1e10,1\n", "x.csv: a bin lasts 1 s and there are 10000000000"),
         ("hour,requests\n1,1\n1e307,1\n", "x.csv: column hour: a time is too large"),
+        ("t_s\n1\n1e12\n", "x.csv: row 3, column t_s: '1e12' is a time after the year 5000"),
+        ("t_s\n1e22\n2e22\n", "x.csv: row 3, column t_s: '2e22' is a time after the year 5000"),
+        ('minute,requests\n1,2\n2,"3' + "\n4,5" * 50_000, "x.csv: row .*: field larger than field limit"),
+        ('"' + "minute" * 50_000, "x.csv: row 1: field larger than field limit"),
         ("minute,requests\n1,2\n2\n", "x.csv: row 3 has 1 values for 2 columns"),
         ("timestamp,value\n2014-01-01,2\nnoon,3\n", "x.csv: row 3, column timestamp: 'noon' is no ISO time"),
         ("minute,requests\n1,2\n1,2\n", "x.csv: all rows are of the same moment"),
