@@ -121,7 +121,8 @@ class InferenceController:
     async def _api_answers(self) -> bool:
         try:
             async with asyncio.timeout(API_ANSWER_SECONDS):
-                await self._kube.list(kinds.LEASE, self._settings.lease_namespace, limit=1)
+                # One page of the list, however many Leases there are.
+                await self._kube.raw(kinds.LEASE.path(self._settings.lease_namespace), {"limit": "1"})
         except (errors.ApiError, errors.Unavailable, TimeoutError):
             return False
         return True
@@ -209,8 +210,14 @@ class InferenceController:
     async def _write_status(self, inference: Object, status: Object) -> Object:
         """Apply the status, or replace it if others have written to it: an apply keeps fields of others."""
         managed_fields = inference["metadata"].get("managedFields") or []
-        status_managers = {entry.get("manager") for entry in managed_fields if entry.get("subresource")}
-        if status_managers <= {self._kube.field_manager}:
+        # After a replacement, parts of the status have an own entry too, of another operation: an apply would
+        # never remove these.
+        status_managers = {
+            (entry.get("manager"), entry.get("operation"))
+            for entry in managed_fields
+            if entry.get("subresource")
+        }
+        if status_managers <= {(self._kube.field_manager, "Apply")}:
             return await self._kube.apply_status(kinds.INFERENCE, inference, status)
         key = Key.of(inference)
         patch = [

@@ -159,7 +159,7 @@ class FakeKube(Kube):
         *,
         labels: str = "",
         fields: str = "",
-        limit: int = 500,
+        page_size: int = 500,
         keep: Callable[[Object], Object] | None = None,
     ) -> Listing:
         await asyncio.sleep(0)
@@ -200,6 +200,8 @@ class FakeKube(Kube):
             namespace, plural, name = path.split("/")[-4:-1]
             kind = next(kind for kind in kinds.ALL if kind.plural == plural)
             return orjson.dumps(scale.to_scale(kind, self._existing(kind, (plural, namespace, name))))
+        if path.endswith("/leases"):
+            return orjson.dumps({"items": self.find(kinds.LEASE, path.split("/")[-2])})
         if path not in self.documents:
             raise errors.NotFound(404, "NotFound", path)
         document = self.documents[path]

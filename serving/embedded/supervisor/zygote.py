@@ -25,7 +25,7 @@ from serving.system.processes import ProcessIdentity
 log = logging.getLogger(__name__)
 
 NAME = "zygote"
-"""Name of its process identity in the data directory."""
+"""Name of its process identity in the data directory, for users: a zygote ends with its `up`."""
 _MESSAGE_BYTES = 4096
 """More than the longest packet of the zygote."""
 
@@ -55,7 +55,7 @@ class ComponentZygote:
         """The exit status of each forked component, by pid; None if the zygote ended before the component."""
 
     async def fork(self, name: str, output: BinaryIO, kept: Sequence[int]) -> ProcessIdentity:
-        """Start a component. Calls must not overlap: an answer does not name its request.
+        """Start a component. Calls must not overlap or be cancelled: an answer does not name its request.
 
         Args:
             name: of the component.

@@ -80,6 +80,7 @@ async def _is_known(store: ModelStore, digest: str) -> bool:
 async def _pull_image(registry: Registry, store: ModelStore, reference: Reference, manifest: bytes) -> None:
     parsed = image.parse(manifest)
     limit = registry.settings.parallel
+    # A thread for each transfer. `transfers` waits for its thread: at the end of the block none works.
     with ThreadPoolExecutor(limit, thread_name_prefix="pull") as threads:
         async with _Importing(store, manifest, str(reference)) as staged:
             shared = await asyncio.to_thread(_layers_of_registries, store)

@@ -103,16 +103,16 @@ class Kube:
         *,
         labels: str = "",
         fields: str = "",
-        limit: int = 500,
+        page_size: int = 500,
         keep: Callable[[Object], Object] | None = None,
     ) -> Listing:
         """Return all objects as of one resourceVersion, with apiVersion and kind.
 
         With `keep`, the list has the result of `keep` for each object: of large objects only one page of
-        `limit` is in memory.
+        `page_size` is in memory.
         """
         items: list[Object] = []
-        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
+        query = {"limit": str(page_size), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
         while True:
             page = await self.request("GET", kind.path(namespace), query=query)
             listed: list[Object] = page.get("items") or []

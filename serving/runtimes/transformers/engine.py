@@ -154,6 +154,9 @@ class Engine:
     def submit(self, request: GenerationRequest, deliver: Deliver) -> Generation:
         """Enqueue a request; `deliver` gets its parts until one has `finish`.
 
+        The engine's thread calls `deliver`, which must neither wait nor raise. The prompt and `max_tokens`
+        are together within the context. After `stop` the request gets no answer.
+
         Raises:
             errors.Temporary: too many requests wait.
         """
@@ -387,7 +390,8 @@ class Engine:
         """Return the metrics page, with the load of this moment."""
         with self._condition:
             waiting = [len(generation.request.prompt) for generation in self._waiting]  # tokens
-        running = [*self._rows, *([self._reading] if self._reading else [])]
+        reading = self._reading  # read once, as the engine's thread changes it
+        running = [*self._rows, *([reading] if reading else [])]
         cached_tokens = sum(generation.length for generation in running)
         self._metrics.load(
             running=len(running),

@@ -39,7 +39,7 @@ async def test_list_keeps_only_the_kept_fields_on_every_page(kube: Kube, namespa
     def keep(obj: Object) -> Object:
         return {"kind": obj["kind"], "name": obj["metadata"]["name"]}
 
-    listing = await kube.list(kinds.MODEL, namespace, limit=2, keep=keep)
+    listing = await kube.list(kinds.MODEL, namespace, page_size=2, keep=keep)
     assert listing.items == [{"kind": "Model", "name": name} for name in ("a", "b", "c")]
 
 

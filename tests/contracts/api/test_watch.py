@@ -69,7 +69,7 @@ async def test_label_selector_selects_as_kubernetes_does(
 async def test_every_object_is_listed_once_when_listing_in_pages(kube: Kube, namespace: str) -> None:
     for number in range(7):
         await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
-    listing = await kube.list(kinds.MODEL, namespace, limit=3)
+    listing = await kube.list(kinds.MODEL, namespace, page_size=3)
     assert [item["metadata"]["name"] for item in listing.items] == [f"m{n}" for n in range(7)]
 
 

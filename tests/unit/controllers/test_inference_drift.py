@@ -164,3 +164,18 @@ async def test_status_removed_by_others_is_written_again() -> None:
         user = rig.api.client("user")
         await user.patch(kinds.INFERENCE, NS, "digits", {"status": None}, subresource="status")
         await until(lambda: rig.ready[0] == "True")
+
+
+async def test_removed_predictor_leaves_the_status_when_others_had_written_to_it() -> None:
+    both = (predictor("stable", "digits-v1", weight=50), predictor("canary", "digits-v1", weight=50))
+    async with controlled(QUICK, *both) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        before = rig.inference["status"]
+        stable = {**before["predictors"][0], "message": "mine"}
+        patch = [{"op": "replace", "path": "/status/predictors", "value": [stable]}]
+        user = rig.api.client("user")
+        await user.patch(kinds.INFERENCE, NS, "digits", patch, subresource="status", content_type=JSON_PATCH)
+        await until(lambda: rig.inference["status"] == before)
+        spec = [{"op": "replace", "path": "/spec/predictors", "value": [{**both[0], "trafficWeight": 100}]}]
+        await user.patch(kinds.INFERENCE, NS, "digits", spec, content_type=JSON_PATCH)
+        await until(lambda: [arm["name"] for arm in rig.inference["status"]["predictors"]] == ["stable"])

@@ -73,7 +73,8 @@ def decode(data: bytes, kind: str) -> dict[str, Any]:
 
     Args:
         data: the body: MAGIC and the envelope.
-        kind: the kind that the body must have, such as `ConfigMap`.
+        kind: the kind that the body must have, such as `ConfigMap`: one of `table`, which has all kinds that
+            the API server takes in protobuf.
 
     Raises:
         errors.ApiError: 400 for a malformed body, another kind, or an unknown field.
