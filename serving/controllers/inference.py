@@ -15,6 +15,7 @@ from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling,
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object, is_deleting
+from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference import children, planner, replicas
 from serving.planning.inference.comparison import template_edits
 from serving.planning.inference.observed import ObservedObjects
@@ -174,11 +175,21 @@ class InferenceController:
                 owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
                 patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
                 try:
+                    if kind is kinds.DEPLOYMENT and gpu_pod.has_claim(current["spec"]["template"], key.name):
+                        await self._adopt_claim_template(inference, key)
                     self._cache.remember_write(kind, await self._kube.patch(kind, *key, patch))
                 except errors.ApiError as error:
                     if not _is_refusal(error):
                         raise
                     log.info("%s %s is not adopted: %s", kind.kind, key, error)
+
+    async def _adopt_claim_template(self, inference: Object, key: Key) -> None:
+        """Become the only owner of a revision's ResourceClaimTemplate, which nobody watches or may read."""
+        patch = {"metadata": {"ownerReferences": [children.owner_reference(inference)]}}
+        try:
+            await self._kube.patch(kinds.RESOURCE_CLAIM_TEMPLATE, *key, patch)
+        except errors.NotFound:
+            log.warning("Deployment %s needs a ResourceClaimTemplate of its name, which is gone", key)
 
     def _is_current(self, inference: Object) -> bool:
         """Whether this Inference exists still, and is not being deleted."""

@@ -125,6 +125,12 @@ def with_claim(template: Object, name: str) -> Object:
     return {**template, "spec": {**template["spec"], "resourceClaims": claims}}
 
 
+def has_claim(template: Object, name: str) -> bool:
+    """Whether the template's Pods have claims made from the ResourceClaimTemplate of this name."""
+    claims = template["spec"].get("resourceClaims") or []
+    return any(claim.get("resourceClaimTemplateName") == name for claim in claims)
+
+
 def _requested(gpu: Gpu) -> GpuShare:
     return GpuShare(None if gpu.memory is None else _bytes(gpu.memory), gpu.cores)
 

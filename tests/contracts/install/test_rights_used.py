@@ -18,13 +18,14 @@ import pytest
 
 from serving import job_kinds
 from serving.kube import Kube
+from serving.kube.cache import owner_uids
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
 from tests.objects import rights_stories as stories
 from tests.objects import training_jobs
-from tests.objects.contract_objects import eventually
+from tests.objects.contract_objects import eventually, gone
 from tests.objects.training_jobs import served
 from tests.rig.control_plane.component_processes import CONTROLLERS, GATEWAY, Installation
 from tests.rig.control_plane.granted_rights import Right, granted
@@ -45,6 +46,16 @@ pytestmark = [
 ADDRESS = own(112)
 """Of the proxy, and of Pods, which the Trial's load generator asks on port 8080."""
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
+CHILDREN = (
+    kinds.RESOURCE_CLAIM_TEMPLATE,
+    kinds.DEPLOYMENT,
+    kinds.SERVICE,
+    kinds.AUTOSCALER,
+    kinds.ROUTE,
+    kinds.POD_DISRUPTION_BUDGET,
+    kinds.DAEMON_SET,
+)
+"""Kinds of an Inference's children."""
 CONTROLLER_SETTINGS: dict[str, object] = {
     "CONTROLLERS__LEADER_ELECTION": "true",
     "CONTROLLERS__BACKOFF_CAP_SECONDS": 1,
@@ -140,8 +151,8 @@ async def hand_off_of_other_kinds(cluster: Cluster) -> None:
 
 
 async def serving(cluster: Cluster) -> None:
-    """An Inference with a share of a GPU and a DaemonSet is edited by others and deleted; another one's name
-    is taken.
+    """An Inference with a share of a GPU and a DaemonSet is edited by others, orphaned, created again and
+    deleted; another one's name is taken.
     """
     kube, namespace, scheduler = cluster.kube, cluster.namespace, cluster.scheduler
     gpu = {"gpu": {"memory": "1Gi", "mechanism": "dra"}}
@@ -188,6 +199,19 @@ async def serving(cluster: Cluster) -> None:
     await cluster.until(kinds.INFERENCE, "digits", lambda inference: "status" in inference)
     labels = f"{names.INFERENCE_LABEL}=digits"
     assert len((await kube.list(kinds.DAEMON_SET, namespace, labels=labels)).items) == 1
+    await kube.delete(kinds.INFERENCE, namespace, "digits", propagation="Orphan")
+    await eventually(lambda: gone(kube, kinds.INFERENCE, namespace, "digits"), STORY_SECONDS)
+    again = await kube.create(kinds.INFERENCE, stories.inference(namespace, "digits", plain, shared))
+
+    async def are_adopted() -> bool:
+        lists = [await kube.list(kind, namespace, labels=labels) for kind in CHILDREN]
+        children = [child for listed in lists for child in listed.items]
+        return all(again["metadata"]["uid"] in owner_uids(child) for child in children)
+
+    # The controllers delete the children of an Inference that owns them and has a finalizer, which precedes
+    # its status. Those of any other one they leave to the garbage collector.
+    await eventually(are_adopted, STORY_SECONDS)
+    await cluster.until(kinds.INFERENCE, "digits", lambda inference: "status" in inference)
     await kube.delete(kinds.INFERENCE, namespace, "digits")
 
 

@@ -7,7 +7,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.fakes.kube import FakeKube
-from tests.fakes.surroundings import inference, predictor, ready_version
+from tests.fakes.surroundings import NS, inference, predictor, ready_version
 from tests.faults.controllers.test_inference_converges import around, control, is_settled, reason
 from tests.rig.control_plane.convergence import running, until
 
@@ -51,3 +51,20 @@ async def test_revision_is_refused_with_the_reason_when_the_api_has_no_claim_tem
         (arm,) = stored["status"]["predictors"]
         assert "the GPU mechanism dra needs ResourceClaimTemplates" in arm["message"]
         assert not api.find(kinds.DEPLOYMENT)
+
+
+async def test_claim_template_is_adopted_when_its_orphaned_inference_is_created_again() -> None:
+    api = arrange(FakeKube())
+    async with running(around(api), control(api)):
+        await until(lambda: is_settled(api, 1), "created")
+        (stored,) = api.find(kinds.INFERENCE)
+        user = api.client("user")
+        await user.delete(kinds.INFERENCE, NS, "digits", propagation="Orphan")
+        await until(lambda: not api.find(kinds.INFERENCE), "deleted")
+        (orphan,) = api.find(kinds.RESOURCE_CLAIM_TEMPLATE)
+        assert not orphan["metadata"].get("ownerReferences")
+        await user.create(kinds.INFERENCE, {"metadata": {"name": "digits"}, "spec": stored["spec"]})
+        await until(lambda: bool(api.find(kinds.INFERENCE)) and is_settled(api, 1), "created again")
+    (adopted,) = api.find(kinds.RESOURCE_CLAIM_TEMPLATE)
+    uid = api.find(kinds.INFERENCE)[0]["metadata"]["uid"]
+    assert [owner["uid"] for owner in adopted["metadata"]["ownerReferences"]] == [uid]
