@@ -86,7 +86,7 @@ def test_a_dry_run_changes_nothing(slipway: Any, tmp_path: Path) -> None:
     assert slipway("get", "model", "dry")[0] == 3
     assert slipway("apply", "-f", file)[0] == 0
     assert slipway("apply", "--dry-run", "-f", file)[1] == "model.slipway.dev/dry unchanged (dry run)\n"
-    changed = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "y"))
+    changed = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "z"))
     assert slipway("apply", "--dry-run", "-f", changed)[1] == "model.slipway.dev/dry configured (dry run)\n"
     assert '"x"' in slipway("get", "model", "dry", "-o", "json")[1]
 
