@@ -503,6 +503,7 @@ async def test_observe_mode_reports_a_decision_again_when_the_count_sufficed_mea
 
     async with running(api, FakePages("d")):
         await until(lambda: reports() == [("1 to 3", 1)], "an Event")
+        await until(lambda: autoscaler_status(api).get("desiredReplicas") == 3, "the decision")
         api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 1}})
         await until(lambda: autoscaler_status(api)["desiredReplicas"] == 1, "the count suffices")
         api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 3}})

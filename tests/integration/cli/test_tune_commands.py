@@ -202,7 +202,7 @@ async def recommended(kube: Kube) -> None:
         kinds.INFERENCE,
         {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}},
     )
-    succeeded = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
+    succeeded = experiment(phase="Succeeded", recommendation=recommendation(*SPEC), expectedRegret=0.005)
     await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
     tuning = change.of(succeeded)
     source = rendering.tuned_target(tuning.spec.target, inference, {})
