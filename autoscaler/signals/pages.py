@@ -95,10 +95,9 @@ class Pages:
                 )
             )
         for page in activator_pages:
-            if page is None:
+            if page is None or not page.activator:  # as above, another process may listen there
                 continue
-            if page.activator:
-                activators.add(page.activator)
+            activators.add(page.activator)
             for target, count in page.held.items():
                 if 0 < count < float("inf"):
                     held[target] = held.get(target, 0.0) + count

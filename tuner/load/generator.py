@@ -173,9 +173,11 @@ class Generator:
         later = rows[rows["done"] >= end]
         rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
         # Some requests ended, or had their first token, between the window's end and the processes' replies.
+        # `silent` are the starts of those without a first token at the end.
         spoke_later = later[later["intended"] + later["ttft"] >= end]
         unanswered = _moments([*(each.unanswered for each in still_open), later["intended"]])
         silent = _moments([*(each.silent for each in still_open), spoke_later["intended"]])
+        # Of each streamed response, the times between its tokens, packed as float64.
         streams = sorted(
             stream for locust in self._locusts for stream in locust.gaps if begin <= stream.done < end
         )

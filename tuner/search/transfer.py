@@ -66,6 +66,7 @@ def _earlier_model(problem: Problem, earlier: Earlier) -> EarlierModel:
         problem = replace(problem, log_cost=same_cost, expected=None if is_priced else problem.expected)
     # Of their specs only the measured ones, as a space may have a hundred thousand.
     rows, row_of_trial = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
+    # Of each of their constraints, its index in this problem; they have no others here.
     constraints = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
     joint = Problem(
         coordinates=np.vstack([theirs.coordinates[rows], problem.coordinates]),

@@ -16,7 +16,8 @@ class Decoder:
     """A model and the cache of `rows` sequences and of one long prompt.
 
     Sequences have the rows from 0; the long prompt, which is read in parts, has the row behind them until it
-    is whole.
+    is whole. Before each call of the model, `KvCache.set_span` sets the positions that the call writes, and
+    how many positions, from 0, attention reads.
     """
 
     def __init__(self, model: Any, rows: int, capacity: int) -> None:
@@ -53,6 +54,7 @@ class Decoder:
             # The cache has a position behind the last one for padding, which attention never reads.
             positions=positions.where(positions >= 0, self._capacity),
         )
+        # Attention reads the cache, where each prompt begins at position 0: only the tokens are padded.
         positions = positions.clamp(min=0)
         visible = torch.arange(longest, device=self._device)[None, None, :] <= positions[:, :, None]
         return self._logits(padded, positions, visible[:, None])

@@ -1,9 +1,9 @@
 """Binds IPv6 sockets to random addresses that no host has, so that no connection reaches them.
 
 Such a socket, without SO_REUSEPORT and SO_REUSEADDR, keeps its port at all IPv6 addresses (`::`) from other
-sockets (`sockets.keep_all_of_ipv6`). A container's shim binds the container's own socket so, whose bind of
-`::` then succeeds. Each socket gets a new random address, as another user could bind a predictable address
-first.
+sockets (`sockets.keep_all_of_ipv6`). Where a container binds `::`, which the node keeps, its shim binds the
+container's socket to such an address instead: a Pod is reached by its IPv4 address alone. Each socket gets a
+new random address, as another user could bind a predictable address first.
 
 `socket` is not imported, as it costs a megabyte in every container shim; `_socket` is its core.
 """

@@ -16,7 +16,7 @@ def report(
 ) -> Object:
     """Return the status; a condition whose status does not change is kept as it was stored."""
     old = job.get("status") or {}
-    ended = progress.ending is not None
+    ended = progress.ending is not None  # Pods that outlive the end only count as terminating
     active = [] if ended else [p for p in pods if p.active and p.attempt is not None]
     status: dict[str, Any] = {
         "active": len(active),
