@@ -177,8 +177,8 @@ class AutoscalerController:
     def _is_due(self, state: TargetState, target: ScaleTargetName, now: float) -> bool:
         """Whether to decide on a target at this tick; `now` is in monotonic seconds.
 
-        A count is steady if without a request only a keep-alive, a prewarm, a schedule or a gauge can change
-        it. A steady count is decided on once in `idle_seconds`.
+        A count is steady if without a request only a keep-alive, a prewarm or a schedule can change it. A
+        steady count is decided on once in `idle_seconds`.
         """
         decision = state.decision
         if decision is None or self._readings.is_busy(target) or state.starts.has_news:

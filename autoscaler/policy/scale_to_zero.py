@@ -20,6 +20,7 @@ def idle_need(
     idle: IdleTimes,
     config: PolicyConfig,
     *,
+    desired_since: float,
     now: float,
     startup: float,
 ) -> Need:
@@ -31,6 +32,7 @@ def idle_need(
         replicas: current replicas of the target.
         idle: the learned idle times.
         config: configuration of the policy.
+        desired_since: Unix seconds of the first decision since which a replica has been desired.
         now: Unix seconds.
         startup: seconds that a start is expected to take.
     """
@@ -39,7 +41,9 @@ def idle_need(
     if replicas.desired > 0:
         idle_since = idle.last_request
         if idle_since == -math.inf:  # no request has come, and no replica was ready
-            idle_since = min(replicas.starting, default=now)
+            # Not the start alone: the start of a replica that is refused, or replaced again and again, never
+            # ends.
+            idle_since = min((desired_since, *replicas.starting))
         idle_seconds = now - idle_since
         if replicas.ready == 0 and idle_seconds < GRACE_STARTUPS * startup:
             # Clients that gave up ask again: a start that is abandoned each time never ends.

@@ -107,6 +107,8 @@ class Sizer:
         """Mean work of a request."""
         self._ready, self._ready_since = 0, math.inf
         """Ready replicas, and the Unix seconds since which their number is the same."""
+        self._desired_since = math.inf
+        """Unix seconds of the decision since which a replica is desired; infinite while none is."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas to have now."""
@@ -120,6 +122,7 @@ class Sizer:
         startup = self.startup.expected(replicas.starting, now)
         if replicas.ready > 0:
             self.idle.begin(now)
+        self._desired_since = min(self._desired_since, now) if replicas.desired > 0 else math.inf
         load, capacity = self._load, self.capacity.value
         if load is None or now - self._read_at > STALE_SECONDS:
             return self._without_load(observation, bounds, startup)
@@ -131,7 +134,16 @@ class Sizer:
         need = with_rise_step(need, replicas.desired)
         stabilized = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
         if bounds.least == 0 and not _is_busy(load):
-            need = idle_need(need, stabilized, replicas, self.idle, self.config, now=now, startup=startup)
+            need = idle_need(
+                need,
+                stabilized,
+                replicas,
+                self.idle,
+                self.config,
+                desired_since=self._desired_since,
+                now=now,
+                startup=startup,
+            )
             is_set = self.config.down.stabilization is not None
             # A stabilization window of the spec applies until the end of the idle time, which removes all
             # replicas at once; without one, the idle time alone decides.

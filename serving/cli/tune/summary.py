@@ -107,7 +107,7 @@ def why_unsettled(experiment: Object) -> Doubt | None:
     return settled.why_unsettled(
         trials=(status.get("trials") or {}).get("total", 0),
         specs=status.get("specs", 0),
-        regret=status.get("expectedRegret", 0),
+        regret=status.get("expectedRegret", 1),
         probability=recommendation.get("probability"),
     )
 

@@ -54,7 +54,11 @@ class HandoffController:
         version = next(filter(None, versions), None)
         is_part = planner.is_part_of_another(job, self._jobs.owner, self._is_part_of_source)
         if is_part is None:
-            return None  # the answer of the API about the owner's kind queues the job again
+            if not is_deleting(job):
+                return None  # the answer of the API about the owner's kind queues the job again
+            is_part = self._is_part_of_source(
+                job
+            )  # a deletion must not wait for a kind that cannot be listed
         match planner.next_step(training_job, version, is_part=is_part):
             case planner.HoldJob():
                 finalizers = job["metadata"].get("finalizers") or []

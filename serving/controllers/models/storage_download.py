@@ -123,15 +123,20 @@ def _list(system: Any, uri: str, root: str) -> Listing:
     layers.check_paths(sorted(listing))
     # A listing of HTTP has names alone, from the links of a page.
     unknown = [name for name, info in listing.items() if info.get("size") is None]
-    return {**listing, **{name: _info(system, listing[name]["name"]) for name in unknown}}
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        known = pool.map(lambda name: _info(system, listing[name]["name"]), unknown)
+        return {**listing, **dict(zip(unknown, known, strict=True))}
 
 
 def _info(system: Any, path: str) -> Mapping[str, Any]:
     """Return the information about one listed file."""
     try:
-        return {**system.info(path), "name": path}
+        info = {**system.info(path), "name": path}
     except FileNotFoundError as error:  # of HTTP: any error
         raise errors.Temporary("SourceUnavailable", f"{path}: {error.__cause__ or error}") from error
+    if "Last-Modified" in info:
+        info.pop("ETag", None)  # the servers of one mirror may have another one each for an unchanged file
+    return info
 
 
 def _tokens(listing: Listing) -> dict[str, str]:

@@ -24,8 +24,9 @@ def running(data_dir: DataDir) -> list[ProcessIdentity]:
 
 
 def longest_grace(data_dir: DataDir, settings: Settings) -> float:
-    """Return the longest grace, in seconds, that `stop_everything` gives a Pod; 0 without Pods."""
-    return max((_grace(pod, settings) for pod in pods(data_dir.pods)), default=0.0)
+    """Return the longest grace, in seconds, that `stop_everything` gives a Pod that runs; 0 without any."""
+    running_pods = (pod for pod in pods(data_dir.pods) if any(run.exit() is None for run in pod.latest()))
+    return max((_grace(pod, settings) for pod in running_pods), default=0.0)
 
 
 def _grace(pod: PodDirectory, settings: Settings) -> float:

@@ -22,7 +22,6 @@ _POD_FIELDS = {
     "hostNetwork": "every Pod has an address of its own",
     "hostPID": "the node decides which processes a container sees",
     "hostIPC": "not supported on one machine",
-    "shareProcessNamespace": "the containers of a Pod share no PID namespace",
     "hostAliases": "there is no name resolution per Pod",
     "nodeSelector": "there is one node",
     "affinity": "there is one node",

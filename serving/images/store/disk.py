@@ -27,7 +27,8 @@ _CURRENT_DIRECTORY = -100
 """AT_FDCWD."""
 _EXCHANGE = 2
 """RENAME_EXCHANGE."""
-_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+# EPERM is also a filter of system calls that does not know the call.
+_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

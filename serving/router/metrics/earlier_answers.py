@@ -21,8 +21,11 @@ def write(path: Path, envoy: ProcessIdentity, answers: Mapping[str, Answers]) ->
 
 
 def read(path: Path, envoy: ProcessIdentity) -> dict[str, Answers]:
-    """Return the answers by cluster; none if the file is missing, malformed or of another Envoy."""
-    record = processes.read_identity(path)
+    """Return the answers by cluster; none if the file is missing, unreadable or of another Envoy."""
+    try:
+        record = processes.read_identity(path)
+    except OSError:
+        return {}
     if record is None or record[0] != envoy:
         return {}
     try:

@@ -102,8 +102,9 @@ class Decoder:
             first_row=0,
             rows=len(tokens),
             length=length,
-            first_position=lengths[0],
-            positions=positions if len(tokens) > 1 else None,  # one row needs no indexes, which cost time
+            # One row needs no indexes, which cost time.
+            first_position=lengths[0] if len(tokens) == 1 else 0,
+            positions=positions if len(tokens) > 1 else None,
         )
         visible = torch.arange(length, device=self._device)[None, :] <= positions
         return self._logits([[token] for token in tokens], positions, visible[:, None, None])

@@ -65,6 +65,8 @@ def experiment_spec(**fields: Any) -> Object:
 def experiment(
     name: str = "digits", *, namespace: str = "default", spec: Object | None = None, **status: Any
 ) -> Object:
+    if "recommendation" in status:
+        status.setdefault("expectedRegret", 0.005)
     return {
         "apiVersion": "slipway.dev/v1alpha1",
         "kind": "ProfilingExperiment",

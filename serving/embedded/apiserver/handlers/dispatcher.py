@@ -30,7 +30,7 @@ from serving.resources import kinds
 log = logging.getLogger(__name__)
 
 _WATCH = re.compile(rb"(?:^|&)watch(?:=(?![0fF])[^&]*)?(?:&|$)")
-"""The parameter `watch` with a value other than those that `queries.flag` takes for false."""
+"""The parameter `watch` with a value other than those that `queries.watches` takes for false."""
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 """Every route takes all methods, and its handler refuses wrong ones: otherwise the last route, which matches
 every path, would get them."""

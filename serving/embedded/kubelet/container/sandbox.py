@@ -251,7 +251,7 @@ def _mount_volume(mount: dict[str, Any], opened: dict[str, int], writable: _Writ
         fd = opened[mount["source"]]
         point = _mount_point(target, writable, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
         mount_id = _bind(fd, point, read_only=mount["read_only"])
-        if mount["is_own"] and not mount["read_only"]:
+        if mount.get("is_own") and not mount["read_only"]:
             writable.mounts.add(mount_id)
         return
     files = [(name, bytes.fromhex(content), mode) for name, content, mode in mount["files"]]

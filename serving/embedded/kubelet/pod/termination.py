@@ -22,15 +22,15 @@ LEAST_GRACE_SECONDS = 2.0
 as at the kubelet."""
 
 
-async def pause(seconds: float, gone: asyncio.Event) -> None:
-    """Wait, at most until the Pod no longer exists in the API."""
+async def pause(seconds: float, end: asyncio.Event) -> None:
+    """Wait, at most until `end` is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await gone.wait()
+            await end.wait()
 
 
 async def run_pre_stop(
-    hook: Mapping[str, Any], target: RunningContainer | None, grace_seconds: float, gone: asyncio.Event
+    hook: Mapping[str, Any], target: RunningContainer | None, grace_seconds: float, hurry: asyncio.Event
 ) -> str | None:
     """Run a container's preStop hook; return its failure, or None.
 
@@ -38,10 +38,10 @@ async def run_pre_stop(
         hook: `lifecycle.preStop` of the container; empty if it has none.
         target: the container; None if its process is not known: then only `sleep` can run.
         grace_seconds: the longest that the hook may take.
-        gone: set when the Pod no longer exists in the API.
+        hurry: set when the grace period is over.
     """
     if "sleep" in hook:
-        await pause(min(float(hook["sleep"].get("seconds") or 0), grace_seconds), gone)
+        await pause(min(float(hook["sleep"].get("seconds") or 0), grace_seconds), hurry)
     elif hook and target is not None:
         return (await probe_client.send(target, hook, grace_seconds)).problem
     return None

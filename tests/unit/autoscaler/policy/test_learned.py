@@ -279,7 +279,9 @@ def test_a_prewarmed_replica_is_kept_until_the_request() -> None:
     config, need = PolicyConfig(0, 9), Need(0, 0, "Load", "", Band(0.0, 0.0, 0.0, 0.0), 0.0)
     for before in range(60, 0, -5):
         replicas = Replicas(desired=int(before < 60), ready=int(before < 40))
-        decided = idle_need(need, 0, replicas, idle, config, now=due - before, startup=20.0)
+        decided = idle_need(
+            need, 0, replicas, idle, config, desired_since=due - 60, now=due - before, startup=20.0
+        )
         assert decided.replicas == 1, before
         assert decided.reason == ("KeepAlive" if replicas.desired else "Prewarm")
 

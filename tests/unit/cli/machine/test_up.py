@@ -44,6 +44,13 @@ def test_down_waits_as_long_as_up_may_stop_when_a_pod_has_a_long_grace(
     run_files.write(where.identity("up"), processes.encoded(processes.own_identity()))
     for uid, grace in (("a", 600), ("b", 30)):
         PodDirectory(where.pods / uid).save({"namespace": "default", "name": uid, "grace": grace})
+    for uid, is_running in (("a", True), ("ended", False)):
+        run = PodDirectory(where.pods / uid).run("main", 0).path
+        run.mkdir(parents=True)
+        (run / "launch.json").write_text("{}")
+        if not is_running:
+            (run / "exit.json").write_text('{"lost": "the machine was restarted"}')
+    PodDirectory(where.pods / "ended").save({"namespace": "default", "name": "ended", "grace": 9000})
     waited: list[float] = []
 
     async def has_ended_within(identity: ProcessIdentity, seconds: float) -> bool:

@@ -57,9 +57,7 @@ def test_termination_message_file_is_refused_when_a_volume_covers_it(mount_path:
     assert "spec.containers[0].terminationMessagePath" in refused
 
 
-@pytest.mark.parametrize(
-    "field", ["hostNetwork", "hostPID", "shareProcessNamespace", "nodeSelector", "affinity"]
-)
+@pytest.mark.parametrize("field", ["hostNetwork", "hostPID", "nodeSelector", "affinity"])
 def test_unsupported_pod_field_is_refused_by_its_path(field: str):
     assert fields({}, **{field: {"a": "b"}}) == [f"spec.{field}"]
 
