@@ -132,12 +132,17 @@ def test_a_start_that_never_ends_is_abandoned_when_no_request_has_come() -> None
     assert counts(world, 0.0, 10) == [0, 0]
 
 
-def test_a_replica_without_a_pod_is_abandoned_when_no_request_has_come() -> None:
+def test_a_replica_that_never_gets_a_pod_is_abandoned_when_no_request_has_come() -> None:
     world = SizedService(0, ready=0, startup=math.inf)
     world.sizer.startup.learn([60.0], [])
     counts(world, 0.0, 60)
-    world.desired, world.starting = 1, []
-    assert counts(world, 0.0, 240)[-1] == 0
+    world.desired = 1
+    decided = []
+    for _ in range(26):
+        world.starting = []  # a quota refuses the Pod
+        decided += counts(world, 0.0, 5)
+    assert decided[:24] == [1] * 24
+    assert decided[-1] == 0
 
 
 def test_a_count_is_held_for_a_while_when_the_controller_has_just_started() -> None:
