@@ -254,6 +254,28 @@ async def test_part_waits_when_the_kind_of_its_owner_is_not_listed_yet(cluster: 
     assert cluster.versions() == {}
 
 
+async def test_deleted_part_is_released_when_the_kind_of_its_owner_is_not_listed_yet(
+    cluster: Cluster,
+) -> None:
+    api = cluster.api
+    api.serve(served(JOB_SET))
+
+    def groups() -> Object:
+        raise errors.Unavailable("not yet")
+
+    api.documents["/apis"] = groups
+    job = batch_job("part", GONE_SET)
+    job["metadata"] |= {
+        "finalizers": [names.HANDOFF_FINALIZER],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 0,
+    }
+    api.add(kinds.JOB, job)
+    async with cluster.controlled():
+        await until(lambda: not api.find(kinds.JOB), "the Job is released")
+    assert cluster.versions() == {}
+
+
 @pytest.mark.parametrize("loss", ["removed", "forbidden"])
 async def test_part_makes_no_version_when_its_owner_made_one_and_cannot_be_read(
     cluster: Cluster, loss: str

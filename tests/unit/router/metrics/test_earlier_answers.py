@@ -26,3 +26,8 @@ def test_record_that_is_malformed_has_no_answers(tmp_path: Path, content: bytes)
     (tmp_path / "record").write_bytes(content)
     assert earlier_answers.read(tmp_path / "record", ENVOY) == {}
     assert earlier_answers.read(tmp_path / "missing", ENVOY) == {}
+
+
+def test_record_that_cannot_be_read_has_no_answers(tmp_path: Path) -> None:
+    (tmp_path / "record").mkdir()
+    assert earlier_answers.read(tmp_path / "record", ENVOY) == {}

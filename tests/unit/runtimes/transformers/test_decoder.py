@@ -49,3 +49,13 @@ def test_prompts_are_read_when_only_the_text_configuration_has_the_number_of_lay
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([LONG])).logits[:, -1]
     torch.testing.assert_close(used.read_prompts([LONG], 0), expected)
+
+
+def test_rows_that_differ_have_no_common_first_position_when_a_model_asks(tmp_path: Path) -> None:
+    """Llama 4 scales the queries of all rows by it."""
+    used = decoder.Decoder(checkpoints.write(tmp_path), rows=2, capacity=64)
+    used.read_prompts([LONG, [5, 6]], 0)
+    used.step([8, 9], [len(LONG), 2])
+    assert used._cache.layers[0].get_seq_length() == 0
+    used.step([8], [len(LONG) + 1])
+    assert used._cache.layers[0].get_seq_length() == len(LONG) + 1
