@@ -6,7 +6,7 @@ It decides nothing about trials.
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from serving import clock
 from serving.objects import Object
@@ -92,17 +92,11 @@ def status_and_events(
         ready = replace(ready, message=verdict.conditions[-1].message)
     current = [*verdict.conditions, ready]
     stored = (experiment.get("status") or {}).get("conditions")
-    is_over = verdict.phase in FINISHED
-    # Before its first trial an experiment has nothing to suspend: maxDuration counts from that trial. Once it
-    # is over, its completion time has the start of the time that does not count.
-    is_suspended = bool(before.start_time) and bool(experiment["spec"].get("suspend")) and not is_over
-    suspend_time = (before.suspend_time or stamp) if is_suspended else ""
-    completion_time = (before.completion_time or stamp) if is_over else ""
-    # The time since an earlier suspension or end is added up to the start of the present one: nothing while
-    # that is the same one.
-    counted_until = suspend_time or completion_time
-    suspended = budget.suspended_seconds(
-        before, dt.datetime.fromisoformat(counted_until) if counted_until else now
+    uncounted = _uncounted(
+        before,
+        is_over=verdict.phase in FINISHED,
+        is_suspended=bool(experiment["spec"].get("suspend")),
+        now=now,
     )
     merged = conditions.merge(stored, current, generation=generation, now=stamp)
     status = ProfilingExperimentStatus(
@@ -117,9 +111,9 @@ def status_and_events(
         spent_seconds=round(seconds, 3),
         spent_cost=round(cost, 9),
         start_time=before.start_time or (stamp if counted.total else ""),
-        suspend_time=suspend_time,
-        suspended_seconds=round(suspended, 3),
-        completion_time=completion_time,
+        suspend_time=uncounted.suspend_time,
+        suspended_seconds=round(uncounted.seconds, 3),
+        completion_time=uncounted.completion_time,
         observed_generation=generation,
         conditions=[ConditionStatus.model_validate(condition) for condition in merged],
     )
@@ -127,6 +121,33 @@ def status_and_events(
     if body == as_written(before):
         return None, ()
     return body, events(before, status)
+
+
+class _Uncounted(NamedTuple):
+    """The time of an experiment that does not count in maxDuration: while it is suspended, or over."""
+
+    suspend_time: str
+    """Beginning of the present suspension; empty without one."""
+    completion_time: str
+    """End of the experiment; empty before it."""
+    seconds: float
+    """Sum of the earlier times that do not count."""
+
+
+def _uncounted(
+    before: ProfilingExperimentStatus, *, is_over: bool, is_suspended: bool, now: dt.datetime
+) -> _Uncounted:
+    """Return the time that does not count; `is_suspended` is the spec's field."""
+    stamp = clock.rfc3339(now)
+    # Before its first trial an experiment has nothing to suspend: maxDuration counts from that trial.
+    waits = bool(before.start_time) and is_suspended and not is_over
+    suspend_time = (before.suspend_time or stamp) if waits else ""
+    completion_time = (before.completion_time or stamp) if is_over else ""
+    # The time since an earlier suspension or end is added up to the start of the present one: nothing while
+    # that is the same one.
+    until = suspend_time or completion_time
+    seconds = budget.suspended_seconds(before, dt.datetime.fromisoformat(until) if until else now)
+    return _Uncounted(suspend_time, completion_time, seconds)
 
 
 def as_written(status: ProfilingExperimentStatus) -> Object:

@@ -101,7 +101,7 @@ def is_pickle(content: Content) -> bool:
     """Whether an unpickler that reads this file from its beginning would call or change an imported object,
     or end after an import. A pickle that goes on behind the examined bytes counts.
 
-    A pickle of protocol 2 and later with data alone counts too, as its format is meant to be unpickled. An
+    A pickle of protocol 2 and later with data alone counts too, as readers of this format unpickle it. An
     older pickle with data alone runs no code and does not count, as text may have the same bytes.
     """
     try:

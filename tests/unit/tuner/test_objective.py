@@ -14,6 +14,10 @@ def estimate(value: float, low: float, high: float) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
+def window(throughput: Estimate, errors: Estimate) -> Window:
+    return Window(level=1, throughput=throughput, error_rate=errors)
+
+
 def test_pooled_interval_of_disjoint_measurements_includes_both():
     pooled = intervals.pooled([estimate(100, 99, 101), estimate(120, 119, 121)])
     assert pooled.value == pytest.approx(math.sqrt(100 * 120))
@@ -82,13 +86,7 @@ def test_cost_at_rate_is_known_without_a_lower_end_of_the_throughput():
     objective = Objective.model_validate(
         {"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "100"}
     )
-    seen = Window.model_validate(
-        {
-            "level": 1,
-            "throughput": {"value": 10, "low": 0, "high": 20},
-            "errorRate": {"value": 0, "low": 0, "high": 0},
-        }
-    )
+    seen = window(throughput=estimate(10, 0, 20), errors=estimate(0, 0, 0))
     cost = objective_value(objective, seen, 0.5, 1)
     assert cost is not None
     assert (cost.value, cost.low) == (5.0, 2.5)
@@ -97,23 +95,11 @@ def test_cost_at_rate_is_known_without_a_lower_end_of_the_throughput():
 
 def test_cost_objective_is_none_without_a_cost():
     objective = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
-    seen = Window.model_validate(
-        {
-            "level": 1,
-            "throughput": {"value": 10, "low": 9, "high": 11},
-            "errorRate": {"value": 0, "low": 0, "high": 0},
-        }
-    )
+    seen = window(throughput=estimate(10, 9, 11), errors=estimate(0, 0, 0))
     assert objective_value(objective, seen, 0.0, 1) is None
 
 
 def test_cost_objective_is_none_without_answers():
     objective = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
-    silent = Window.model_validate(
-        {
-            "level": 1,
-            "throughput": {"value": 0, "low": 0, "high": 0},
-            "errorRate": {"value": 1, "low": 0.9, "high": 1},
-        }
-    )
+    silent = window(throughput=estimate(0, 0, 0), errors=estimate(1, 0.9, 1))
     assert objective_value(objective, silent, 0.5, 1) is None
