@@ -1,5 +1,6 @@
 """Fetching from storages: fsspec's memory storage, a driver that fails on request, and an HTTP server."""
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -68,6 +69,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), partial(Files, directory=str(directory)))
         self.directory = directory
         self.before: Callable[[str], None] = lambda path: None
+        self.etags: Iterator[int] | None = None
         self.uri = f"http://127.0.0.1:{self.server_address[1]}"
         self._written = 0
 
@@ -87,6 +89,11 @@ class Files(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.before(self.path)
         super().do_GET()
+
+    def end_headers(self) -> None:
+        if self.server.etags is not None:
+            self.send_header("ETag", f'"{next(self.server.etags)}"')
+        super().end_headers()
 
     def log_message(self, *_: Any) -> None:
         """Log nothing."""
@@ -182,6 +189,13 @@ def test_a_file_of_an_http_server_that_is_replaced_during_the_fetch_is_a_tempora
     with pytest.raises(errors.Temporary) as raised:
         fetch(tmp_path / "in", f"{web.uri}/")
     assert raised.value.reason == "OutputStillChanging"
+
+
+def test_a_file_is_unchanged_when_each_server_of_a_mirror_has_its_own_etag(
+    tmp_path: Path, web: Server
+) -> None:
+    web.etags = itertools.count()
+    assert fetch(tmp_path / "in", f"{web.uri}/")["model.joblib"]
 
 
 def test_progress_has_the_size_that_an_http_server_names(tmp_path: Path, web: Server) -> None:
