@@ -75,6 +75,14 @@ async def test_counts_of_all_gateways_and_held_requests_of_their_activators_are_
             assert [item.gateway for item in (await pages.read()).readings] == ["b"]
 
 
+async def test_held_requests_are_not_counted_when_the_page_names_no_activator(tmp_path: Path) -> None:
+    foreign = f"slipway_requests_held{{{LABELS}}} 3\n"
+    async with served(tmp_path, a=gateway_page("a"), beside=foreign) as urls:
+        named = {"a": GatewayPages(urls["a"], urls["beside"], "")}
+        async with reading(named) as pages:
+            assert not (await pages.read()).held
+
+
 async def test_page_with_durations_is_read_only_when_they_are_asked_for(tmp_path: Path) -> None:
     async def whole() -> str:
         return gateway_page("a", buckets=True)
