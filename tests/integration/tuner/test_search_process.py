@@ -50,8 +50,14 @@ async def test_killed_search_process_is_restarted_and_ends_when_idle() -> None:
         await first
     assert raised.value.reason == "SearchDied"
     requests = asyncio.gather(*(worker.plan(REQUEST) for _ in range(3)))
-    await until(lambda: bool(children()) and children() != [killed])
-    (pid,) = children()
+    restarted: list[int] = []
+
+    def is_restarted() -> bool:  # the killed process may be listed until it is waited for
+        restarted[:] = [pid for pid in children() if pid != killed]
+        return bool(restarted)
+
+    await until(is_restarted)
+    (pid,) = restarted
     await until(lambda: os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0))
     plans = await requests
     assert [[trial["metadata"]["name"] for trial in plan.trials] for plan in plans] == [["pe-1"]] * 3
