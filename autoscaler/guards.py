@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoscaler import other_writers
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.signals.board import Health
 
 _WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissing"})

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 

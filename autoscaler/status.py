@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.decision import Decision, MetricNeed
+from autoscaler.decision_values import Decision, MetricNeed
 from autoscaler.policy.config import Metric
 from autoscaler.signals.board import Health
 from serving.objects import Object

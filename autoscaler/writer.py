@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoscaler import other_writers, status
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.signals.board import Health
 from autoscaler.state.target_state import LastWrite, TargetState
 from autoscaler.targets import ScaleTarget, Targets

@@ -38,7 +38,7 @@ from tuner.load.level_search import highest_load, results  # noqa: E402
 from tuner.load.level_search.state import Finished, State  # noqa: E402
 from tuner.objective import HOUR  # noqa: E402
 from tuner.observation import problem_of  # noqa: E402
-from tuner.search.decision import Confirm, Explore, Recommend  # noqa: E402
+from tuner.search.decision_values import Confirm, Explore, Recommend  # noqa: E402
 from tuner.search.next_decision import decide  # noqa: E402
 from tuner.search.problem import Budget, Observation, Problem  # noqa: E402
 from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402

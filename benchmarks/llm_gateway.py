@@ -6,11 +6,13 @@ one chat, so that engine and load, which are slower than an Envoy, do not bound 
 vLLM's router (`pip install vllm-router`) and that of its production stack
 (https://github.com/vllm-project/production-stack) take every third turn, each if its command is known.
 
-For the cost beside the smallest Envoy, new processes are started several times, as in `gateway.py`, and the
-two take turns of a second: the interval is that of the ratios of the starts.
+For the cost beside the smallest Envoy, new processes are started several times, as in `gateway.py`. The two
+have the same load at the same time on one core, as what else a shared machine does makes each chat dearer by
+up to half for seconds: the interval is that of the ratios of the starts.
 """
 
 import argparse
+import asyncio
 import contextlib
 import shutil
 import sys
@@ -26,7 +28,7 @@ from rig.data_plane.envoy_world import service, world
 from rig.data_plane.proxies import free_port, running
 from rig.data_plane.streams import streams
 from rig.harness import Bar, at_least, at_most, interval, percentile, report, resident_mib
-from rig.language.stream_turns import Turn, stream_load
+from rig.language.stream_turns import StreamLoad, Turn, stream_load
 
 from serving.router.plan.service import Endpoint
 
@@ -132,21 +134,35 @@ async def turn(contender: Contender, seconds: float) -> None:
 async def cost_beside_smallest(folder: Path, engine: int, turns: int) -> float:
     """Return chats per CPU second of new processes of ours, divided by those of the smallest Envoy.
 
-    Each has this number of turns of a second, in the order ABBA. A turn ends with its last answer.
+    Both have RATE in each turn of a second, which ends with its last answer. In every second turn ours
+    begins, in the others the smallest Envoy, as the second finds the kernel's code in the core's cache.
     """
-    async with envoys(folder, engine) as pair, stream_load(TOKENS) as load:
+    async with envoys(folder, engine) as pair, stream_load(TOKENS) as first, stream_load(TOKENS) as second:
         order = list(pair.values())
+        await _turn_together((first, second), order, WARM_SECONDS)
         for contender in order:
-            await load.turn(contender.url, contender.pid, RATE, WARM_SECONDS)
+            contender.turns.clear()
         for _ in range(turns):
-            for contender in order:
-                contender.turns.append(await load.turn(contender.url, contender.pid, RATE, 1.0))
+            await _turn_together((first, second), order, 1.0)
             order.reverse()
         costs = {name: fmean(contender.cost) for name, contender in pair.items()}
         if any(each.failed for contender in pair.values() for each in contender.turns):
             raise RuntimeError("chats failed")
     print(f"CPU ms of a chat: {costs}", file=sys.stderr)
     return costs[SMALLEST] / costs[OURS]
+
+
+async def _turn_together(
+    loads: Sequence[StreamLoad], contenders: Sequence[Contender], seconds: float
+) -> None:
+    """Load contenders at the same time; the chats of each begin halfway between those of the one before."""
+
+    async def turn_of(place: int) -> None:
+        await asyncio.sleep(place / len(contenders) / RATE)
+        contender = contenders[place]
+        contender.turns.append(await loads[place].turn(contender.url, contender.pid, RATE, seconds))
+
+    await asyncio.gather(*(turn_of(place) for place in range(len(contenders))))
 
 
 def litellm(folder: Path, port: int) -> list[str]:

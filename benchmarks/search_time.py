@@ -18,7 +18,7 @@ import itertools  # noqa: E402
 import numpy as np  # noqa: E402
 from rig.harness import Bar, Interval, at_most, interval, report  # noqa: E402
 
-from tuner.search.decision import Explore  # noqa: E402
+from tuner.search.decision_values import Explore  # noqa: E402
 from tuner.search.next_decision import decide  # noqa: E402
 from tuner.search.problem import Budget, Earlier, Observation, Problem  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402

@@ -21,7 +21,7 @@ from tuner.observation import problem_of
 from tuner.planning import experiment as planning
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
 from tuner.planning.snapshot import ExperimentSnapshot, Phase
-from tuner.search.decision import Decision
+from tuner.search.decision_values import Decision
 from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem
 from tuner.settings import SearchSettings
 from tuner.specs import prices, rendering

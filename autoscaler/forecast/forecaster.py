@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from autoscaler.decision import Band
+from autoscaler.decision_values import Band
 from autoscaler.forecast import recent
 from autoscaler.forecast.fit import Fit, path, rise
 from autoscaler.forecast.histogram import DecayedHistogram

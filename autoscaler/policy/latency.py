@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from autoscaler.decision import MetricNeed
+from autoscaler.decision_values import MetricNeed
 from autoscaler.observation import Capacity, Load, Percentile, Replicas
 from autoscaler.policy.config import Metric
 

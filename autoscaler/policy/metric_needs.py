@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autoscaler.decision import MetricNeed
+from autoscaler.decision_values import MetricNeed
 from autoscaler.observation import MOST_WORK, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
 from autoscaler.policy.latency import LatencyTargets

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autoscaler.decision import Band, MetricNeed
+from autoscaler.decision_values import Band, MetricNeed
 
 
 @dataclass(frozen=True, slots=True)

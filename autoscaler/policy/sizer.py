@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from autoscaler.decision import Band, Decision
+from autoscaler.decision_values import Band, Decision
 from autoscaler.forecast.fit import Fit
 from autoscaler.forecast.forecaster import WAIT, Forecaster
 from autoscaler.forecast.history import History

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autoscaler.decision import MetricNeed
+from autoscaler.decision_values import MetricNeed
 from autoscaler.observation import EngineLoad, Load, Replicas
 from autoscaler.policy.config import Metric
 

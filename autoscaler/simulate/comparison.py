@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate import ours
 from autoscaler.simulate.baselines import BASELINES

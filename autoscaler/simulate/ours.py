@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable
 from functools import lru_cache
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.forecast.fit import Fit, fit
 from autoscaler.observation import Observation
 from autoscaler.policy.config import PolicyConfig

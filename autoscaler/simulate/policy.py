@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 
 UTILISATION = "utilisation"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.simulate.delivery import Delivery, Readings, readings
 from autoscaler.simulate.plant import NO_COUNTS, Plant, PlantCounts, Waits

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, Observation
 from autoscaler.other_writers import Raised
 from autoscaler.policy import schedules

@@ -1,5 +1,7 @@
 """The Inference controller: reads the caches, plans, carries the plan out, and reports.
 
+The gateways apply its Routes (`serving.router.route_applier`). The cluster runs its Deployments, or on one
+machine `serving.embedded.workloads.deployment.controller`.
 A restart loses nothing: proofs are in the API, and a status that was delayed is planned again.
 """
 
@@ -105,7 +107,7 @@ class InferenceController:
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
         self._settling = Settling()
-        """Inferences whose stored status is outdated, and since when: their new status may wait."""
+        """Inferences whose new status waits, and since when: further writes for one put its status off."""
         self._reported: dict[Key, Object] = {}
         """The last status that this controller has written, by Inference."""
         self._put_backs = PutBacks(settings.backoff_cap_seconds)

@@ -100,14 +100,15 @@ class FakeInstruments:
         self.cores_busy: Callable[[], float] | None = None
         """Seconds for which the replica's cores have worked."""
         self._before_window = before_window
-        self._throughput = 0.0
+        self.throughput = 0.0
+        """Requests per second of the replica, whose cores give it when the requests are planned."""
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
         self.plans += 1
         if self.before_plan is not None:
             self.before_plan(self.plans)
         limits = spec.template["spec"]["containers"][0]["resources"]["limits"]
-        self._throughput = 200 * float(quantity.parse(limits["cpu"]))
+        self.throughput = 200 * float(quantity.parse(limits["cpu"]))
         return LoadPlan("closed", (LoadRequest("POST", "/v2/models/m/infer"),))
 
     @asynccontextmanager
@@ -127,9 +128,9 @@ class FakeInstruments:
             blocker = self._before_window(self.windows)
             if blocker is not None:
                 await blocker
-        count = max(2, round(self._throughput * seconds))
+        count = max(2, round(self.throughput * seconds))
         ends = np.linspace(0, seconds, count, endpoint=False)
-        latency = np.full(count, level / self._throughput)
+        latency = np.full(count, level / self.throughput)
         return Samples(
             mode="closed",
             level=level,

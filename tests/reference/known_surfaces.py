@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.search import next_decision
-from tuner.search.decision import Confirm, Decision, Explore, Wait
+from tuner.search.decision_values import Confirm, Decision, Explore, Wait
 from tuner.search.problem import Budget, Earlier, Observation, Problem
 from tuner.settings import SearchSettings
 

@@ -15,7 +15,8 @@ class LoadRequest:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     at: float | None = None
-    """Recorded time in seconds, from any origin; None if the request has no recorded time."""
+    """Recorded time in seconds, from any origin; None if the request has no recorded time. An open loop keeps
+    the proportions of the recorded gaps; a closed loop ignores them."""
     stream: bool = False
     """Whether the response is a stream of completions, whose tokens are timed."""
 
@@ -28,6 +29,6 @@ class LoadPlan:
     requests: tuple[LoadRequest, ...]
     """Sent in turn, again from the first after the last; empty with a locustfile."""
     seed: int = 0
-    """Seed of the arrivals of an open loop."""
+    """Seed of the random arrivals of an open loop without recorded times."""
     locustfile: str | None = None
     """Source of a locustfile whose users replace `requests`."""

@@ -7,7 +7,7 @@ from serving.resources.tuning.experiment_status import Alternative, Recommendati
 from tuner import intervals
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search import ranking
-from tuner.search.decision import Decision
+from tuner.search.decision_values import Decision
 from tuner.specs.rendering import Rendering
 from tuner.trial_record import TrialRecord
 

@@ -22,7 +22,7 @@ from tuner.planning.budget import PlannedTrial
 from tuner.planning.exchange import ExperimentPlan
 from tuner.planning.snapshot import ExperimentSnapshot, Phase
 from tuner.planning.status_report import Verdict
-from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.decision_values import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget
 from tuner.trial_record import TrialRecord
 

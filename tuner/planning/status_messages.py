@@ -9,7 +9,7 @@ from tuner.constraints import bound_of
 from tuner.observation import CAUSES
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.report.text import measure, phrases
-from tuner.search.decision import Impossible
+from tuner.search.decision_values import Impossible
 from tuner.trial_record import TrialRecord
 
 _LEAST_SAVING = 0.005

@@ -12,7 +12,7 @@ from tuner.load.level_search import results
 from tuner.planning import best, budget
 from tuner.planning.budget import PlannedTrial
 from tuner.planning.snapshot import ExperimentSnapshot
-from tuner.search.decision import Decision
+from tuner.search.decision_values import Decision
 from tuner.specs import prices
 from tuner.trial_record import TrialRecord
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.search import algorithms, design, pruning, ranking, transfer
 from tuner.search.acquisition import log_trial_cost, score
-from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.decision_values import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.posterior import SpaceModel, TransferPrior
 from tuner.search.problem import Budget, Earlier, Integers, Observation, Problem
 from tuner.search.ranking import RankedSpec

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from serving.resources.tuning.experiment_status import Rule
-from tuner.search.decision import Alternative
+from tuner.search.decision_values import Alternative
 from tuner.search.posterior import Prediction
 from tuner.search.problem import Floats, Observation
 

@@ -10,6 +10,10 @@ from serving.resources.tuning.trial import Reason
 
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
 """Reasons of a terminated container whose node was restarted, so that its end is unknown, or shut down."""
+_DISRUPTION = "DisruptionTarget"
+"""Condition of a Pod that is about to be ended for a cause outside of it, such as memory pressure of its node
+or preemption: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions. A
+Pod that exceeds its own limit of ephemeral storage is evicted without it."""
 _LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 """Condition of a Pod on one machine: whether the node agent enforces all its limits; absent on a cluster."""
 
@@ -82,6 +86,9 @@ def _state_of_pod(pod: Object) -> TrialReplicaState:
     pod_uid = pod["metadata"]["uid"]
     for container in containers:
         if (end := _end(container)) is not None:
+            disruption = conditions.find(status.get("conditions"), _DISRUPTION) or {}
+            if end.reason == "Crashed" and disruption.get("status") == "True":
+                end = _End("Interrupted", f"{disruption.get('reason')}: {disruption.get('message')}")
             restarts = sum(int(each.get("restartCount") or 0) for each in containers)
             return TrialReplicaState("ended", end.reason, end.message, pod_uid, restarts=restarts)
     ready = conditions.find(status.get("conditions"), "Ready") or {}

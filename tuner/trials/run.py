@@ -130,8 +130,10 @@ class TrialRun:
         self._search: State = highest_load.begin(
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
-        self._disturbances: list[float] = []
-        """Share of the time of the replica's cores that other processes used, for each step of the search."""
+        self._disturbances: dict[int, float] = {}
+        """Share of the time of the replica's cores that other processes used, by the number of the window."""
+        self._window_started = clock.now()
+        """Start of the last window; an extension does not change it."""
         self._window_samples: list[Samples] = []
         """Samples of the last window, one entry for it and one for each of its extensions."""
         self._requests = 0
@@ -167,7 +169,7 @@ class TrialRun:
         self._notes += trial_deployment.notes_after(self._spec, self._search.windows)
         self._notes += trial_deployment.notes_on_failures(self._requests, self._errors)
         self._notes += trial_deployment.notes_on_disturbance(
-            self._disturbances, self._settings.trials.busy_share
+            self._disturbances.values(), self._settings.trials.busy_share
         )
         self._status = trial_status.ended(
             self._status,
@@ -293,7 +295,7 @@ class TrialRun:
             if self._status.phase != "Measuring":
                 await self._report(phase="Measuring")
             if not step.extends:
-                self._window_samples = []
+                self._window_started, self._window_samples = clock.now(), []
             if not step.extends or at_window_start.container is None:
                 at_window_start = await self._read_usage(pod, replica)
             window = await self._measure_window(generator, step, replica, pod, at_window_start)
@@ -311,7 +313,6 @@ class TrialRun:
         before: _UsageReading,
     ) -> Window:
         """Measure one step, and return the window that it begins or extends, whose usage `before` begins."""
-        started = clock.now()
         samples = await self._while_alive(generator.window(step.level, step.seconds), replica)
         self._requests += len(samples.ok)
         self._errors.update(dict(samples.errors))
@@ -327,10 +328,11 @@ class TrialRun:
             self._settings.load,
             self._spec.objective_percentile,
         )
-        replica_usage = self._record_usage(before, after)
+        number = len(self._search.windows) - (1 if step.extends else 0)
+        replica_usage = self._record_usage(number, before, after)
         return window.model_copy(
             update={
-                "start_time": clock.rfc3339(started),
+                "start_time": clock.rfc3339(self._window_started),
                 "usage": replica_usage.model_copy(
                     update={"generator_cpu": round(window_samples.generator_cpu, 4)}
                 ),
@@ -342,10 +344,11 @@ class TrialRun:
         busy_seconds = self._instruments.busy_seconds(replica.address, self._cores.replica)
         return _UsageReading(container, busy_seconds, clock.monotonic())
 
-    def _record_usage(self, before: _UsageReading, after: _UsageReading) -> Usage:
+    def _record_usage(self, window: int, before: _UsageReading, after: _UsageReading) -> Usage:
         """Return the usage between two readings, and record the share of the cores that others used.
 
-        An unknown usage is noted once.
+        An unknown usage is noted once. `window` is the number of the window between the readings; the share
+        of an extended window replaces that of the window before its extension.
         """
         if before.container is None or after.container is None:
             if "UsageUnknown" not in self._notes:
@@ -356,7 +359,7 @@ class TrialRun:
         if before.busy_seconds is not None and after.busy_seconds is not None and not self._cores.shared:
             busy_cores = (after.busy_seconds - before.busy_seconds) / seconds
             used_by_others = busy_cores - used.cpu_cores
-            self._disturbances.append(used_by_others / len(self._cores.replica))
+            self._disturbances[window] = used_by_others / len(self._cores.replica)
         return used
 
     async def _await_end(self, replica: TrialReplicaState) -> None:

@@ -1,6 +1,6 @@
 """A trial's Deployment, and the notes about the conditions of its measurement. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from serving.objects import Object
@@ -102,11 +102,11 @@ def notes_on_failures(requests: int, errors: Mapping[str, int]) -> list[str]:
     return [f"RequestsFailed: {sum(errors.values())} of {requests}; most often, {errors[most]} times: {most}"]
 
 
-def notes_on_disturbance(others: Sequence[float], allowed: float) -> list[str]:
+def notes_on_disturbance(others: Iterable[float], allowed: float) -> list[str]:
     """Return a note if other processes used the replica's cores.
 
     Args:
-        others: share of these cores' time that other processes used, for each step of the search.
+        others: share of these cores' time that other processes used, for each window.
         allowed: the largest share without a note.
     """
     most = max(others, default=0.0)

@@ -9,7 +9,7 @@ period, and the profile is a quantile over seven days of each five minutes of th
 
 import math
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.hpa import SYNC, Hpa
 from autoscaler.simulate.baselines.measures import TARGET, Startups, quantile, within_bounds

@@ -8,7 +8,7 @@ recommendation of the window on the way down, which delays no removal.
 
 import math
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.measures import (
     TARGET,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation
 from autoscaler.simulate.baselines.measures import within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs

@@ -6,7 +6,7 @@ Sources: kubernetes/kubernetes `pkg/controller/podautoscaler/replica_calculator.
 
 import math
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.measures import TARGET, Highest, utilisation, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs

@@ -5,7 +5,7 @@ Source: kedacore/keda@8b4f083 `pkg/scaling/executor/scale_scaledobjects.go`,
 many per replica as the other baselines aim at.
 """
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.hpa import SYNC, Behaviour, of_total
 from autoscaler.simulate.baselines.measures import TARGET, requests_in_service, within_bounds

@@ -8,7 +8,7 @@ defaults of `pkg/autoscaler/config/config.go`.
 import math
 from dataclasses import dataclass
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation
 from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs

@@ -4,7 +4,7 @@ deviation, and a rising trend.
 
 import math
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation
 from autoscaler.simulate.baselines.measures import Startups, rate, within_bounds
 from autoscaler.simulate.baselines.sizing import TICK, Sizing

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.simulate.policy import UTILISATION
 from autoscaler.simulate.policy_inputs import PolicyInputs

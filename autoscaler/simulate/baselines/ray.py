@@ -7,7 +7,7 @@ concurrency, as for the others.
 
 import math
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs

@@ -1,6 +1,6 @@
 """Seasonal-naive: sizes for yesterday's load, the highest until a start that is ordered now is ready."""
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.last_value import READING_DELAY, RateEstimate
 from autoscaler.simulate.baselines.measures import Startups, within_bounds

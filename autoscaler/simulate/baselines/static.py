@@ -2,7 +2,7 @@
 
 import math
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.measures import TARGET, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs

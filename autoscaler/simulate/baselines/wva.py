@@ -7,7 +7,7 @@ either all of them are saturated or none is. The HPA that carries its targets ou
 are omitted, which is in favour of this baseline.
 """
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation
 from autoscaler.simulate.baselines.measures import Highest, requests_in_service, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation, Replicas
 from autoscaler.signals.board import Board
 from autoscaler.signals.exposition import ScaleTargetName

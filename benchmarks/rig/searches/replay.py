@@ -9,7 +9,7 @@ import numpy as np
 
 from rig.searches.surfaces import Surface
 from tuner.search import algorithms, transfer
-from tuner.search.decision import Confirm, Explore, Impossible, Recommend
+from tuner.search.decision_values import Confirm, Explore, Impossible, Recommend
 from tuner.search.next_decision import SearchStep
 from tuner.search.problem import Budget, Earlier, Floats, Observation
 from tuner.settings import SearchSettings

@@ -81,12 +81,13 @@ def _cached(path: Path) -> ForeignModel | None:
 
 def _snapshot(cache: Path) -> Path:
     """Return the snapshot of the branch `main`, else the only one."""
+    snapshots = sorted(path for path in (cache / "snapshots").iterdir() if path.is_dir())
     main = cache / "refs" / "main"
     if main.is_file():
-        named = cache / "snapshots" / main.read_text().strip()
-        if named.is_dir() and named.parent == cache / "snapshots":
-            return named
-    snapshots = sorted(path for path in (cache / "snapshots").iterdir() if path.is_dir())
+        revision = main.read_text(errors="replace").strip()
+        for path in snapshots:
+            if path.name == revision:
+                return path
     if len(snapshots) != 1:
         listed = "".join(f"\n  {path}" for path in snapshots) or " none"
         raise errors.UserError(f"{cache}: has {len(snapshots)} snapshots, name one:{listed}")

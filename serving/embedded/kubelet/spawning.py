@@ -1,4 +1,4 @@
-"""Starts the processes that outlive the agent: shims and zygotes."""
+"""Starts the processes that outlive the agent: shims, of which each starts its container, and zygotes."""
 
 import contextlib
 import os

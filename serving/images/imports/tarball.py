@@ -22,6 +22,9 @@ CHUNK = 1024 * 1024
 """Most bytes of a file in one chunk."""
 _MAX_HEADER = 1024 * 1024
 """Most bytes of headers of a member; a path has at most 4 KiB, and other pax records are small."""
+_MAX_GLOBAL_RECORDS = 64
+"""Most pax records of global headers, which `tarfile` keeps; POSIX defines 13 keywords, and `git archive`
+writes one record."""
 _MAX_MEMBERS = 100_000
 """Most members of a layer, those outside `models/` included."""
 _MAX_WINDOW = 32 * 1024 * 1024
@@ -162,6 +165,8 @@ class TarReader:
             if info is None:
                 break
             tar.members = []  # tarfile keeps each member in memory, for look-ups by name
+            if len(tar.pax_headers) > _MAX_GLOBAL_RECORDS:
+                raise invalid(f"the layer has more than {_MAX_GLOBAL_RECORDS} records in global pax headers")
             if (member := _checked(info)) is not None:
                 yield member
         else:

@@ -52,8 +52,21 @@ async def pull(
     Raises:
         errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized`, `RegistryRefused`,
             `SignatureMissing`, `SignatureInvalid`.
-        errors.Temporary: `RegistryUnavailable`, `DigestMismatch`, `DiskFull`.
+        errors.Temporary: `RegistryUnavailable`, `DigestMismatch`, `DiskFull`; `ImageMissing`, the image was
+            removed from the store during the pull.
     """
+    try:
+        return await _pull(registry, store, reference, trusted_keys)
+    except errors.Permanent as error:
+        if error.reason != "ImageMissing":
+            raise
+        raise errors.Temporary(error.reason, str(error)) from error
+
+
+async def _pull(
+    registry: Registry, store: ModelStore, reference: Reference, trusted_keys: Sequence[PublicKey]
+) -> str:
+    """Pull an image unless the store has it; raise Permanent `ImageMissing` if it is removed meanwhile."""
     if reference.digest and await _is_known(store, reference.digest):
         if trusted_keys and not await asyncio.to_thread(
             signatures.signers_in_store, store, reference.digest, by_fingerprint(trusted_keys)

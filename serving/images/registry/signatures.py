@@ -2,7 +2,7 @@
 referrer.
 
 Both places have the same manifest, with one layer for each signature. A further signer writes a manifest with
-the earlier layers and one more.
+one more layer and the earlier ones.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -53,7 +53,8 @@ async def attach(registry: Registry, target: Reference, digest: str, key: Privat
     image = await manifests.get(registry, target.at(digest))
     subject = oci.descriptor(image.media_type, image.data)
     existing_layers = descriptors.layers_of(earlier.document) if earlier else []
-    manifest, config = signing.documents([*existing_layers, signing.layer(signature)], subject)
+    # The new signature is the first layer, as only the first _MAX_SIGNATURES layers are read.
+    manifest, config = signing.documents([signing.layer(signature), *existing_layers], subject)
     for data in (config, signature.payload):
         blob = Blob(oci.digest_of(data), len(data))
         if not await blobs.exists(registry, target, blob.digest, push=True):

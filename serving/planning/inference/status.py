@@ -91,7 +91,8 @@ def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
     reasons = {part["reason"] for part in [*not_true, *new["predictors"]]}
     is_ready = all(condition["type"] != "Ready" for condition in not_true)
     # `state.serving` is derived from the Route and the stored status: the records of proofs. `arm.serving`
-    # may be a candidate that has just been proven.
+    # may be a candidate that has just been proven; without weight it is not in the Route, and this status is
+    # its only record.
     is_recorded = all(state.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
     # Somebody may wait for Ready, so a Ready status is written at once.
     return not is_ready and reasons <= _PROGRESSING and is_recorded

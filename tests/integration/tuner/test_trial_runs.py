@@ -5,11 +5,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from serving import errors
+from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
@@ -463,6 +464,27 @@ async def test_other_processes_on_the_replicas_cores_are_noted() -> None:
     assert status["notes"] == [
         "MachineBusy: other processes used up to 100% of the replica's cores; alone it may do more"
     ]
+
+
+async def test_extended_window_has_its_first_start_and_the_share_of_other_processes_over_both_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def few_requests(count: int) -> None:
+        trials.instruments.throughput = 2.0 if count == 1 else 200.0
+
+    trials = Trials(few_requests)
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(clock, "now", lambda: began + timedelta(seconds=trials.instruments.windows))
+    # After the first part others have used the cores for years; over both parts, not at all.
+    trials.instruments.cores_busy = lambda: 1e9 if trials.instruments.windows == 1 else 0.0
+    load = {**instruments.LOAD, "levels": [], "maxLevel": "1"}
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1", load=load))
+        status = await trials.end_of()
+    assert status["reason"] == "Measured"
+    assert trials.instruments.windows > len(status["windows"])
+    assert status["windows"][0]["startTime"] == "2026-01-01T00:00:00Z"
+    assert not [note for note in status["notes"] if note.startswith("MachineBusy")]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.surroundings import ready_version
-from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.decision_values import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget, Earlier, Observation, Problem
 from tuner.settings import SearchSettings
 

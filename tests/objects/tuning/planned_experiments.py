@@ -13,7 +13,7 @@ from tests.objects.tuning.experiments import failed
 from tuner.objective import objective_value
 from tuner.planning import experiment as planning
 from tuner.planning.snapshot import ExperimentSnapshot
-from tuner.search.decision import Decision
+from tuner.search.decision_values import Decision
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
 from tuner.specs import rendering

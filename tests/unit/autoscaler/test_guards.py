@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler import guards
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.other_writers import Raised
 from autoscaler.signals.board import Health
 

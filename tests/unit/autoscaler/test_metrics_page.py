@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autoscaler import metrics_page
-from autoscaler.decision import Band, Decision, MetricNeed
+from autoscaler.decision_values import Band, Decision, MetricNeed
 from autoscaler.observation import EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.state.target_state import TargetState

@@ -19,7 +19,7 @@ from tests.objects.tuning.experiments import failed, measured, parameters
 from tuner.experiment_plan import Decide, make_plan
 from tuner.observation import MOST_MARGIN
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
-from tuner.search.decision import Decision
+from tuner.search.decision_values import Decision
 from tuner.search.next_decision import decide
 from tuner.search.problem import Earlier
 from tuner.settings import DEFAULTS

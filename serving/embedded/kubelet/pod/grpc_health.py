@@ -17,7 +17,8 @@ async def problem(target: str, service: str, timeout: float, *, authority: str |
         target: gRPC's name of the server, `ipv4:ADDRESS:PORT` or `unix:PATH`.
         service: the service to ask for; empty for the server as a whole.
         timeout: seconds for the connection and the answer.
-        authority: the server's name in the request, if it is not that of the target.
+        authority: the server's name in the request, if it is not that of the target: the address and port
+            of the Pod where the target is the socket of a tunnel to it.
     """
     import grpc  # noqa: PLC0415 10 MB of the node's memory, only where a container has such a probe
 

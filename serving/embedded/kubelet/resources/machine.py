@@ -1,4 +1,6 @@
-"""The hardware of this machine, the context of measured figures."""
+"""The hardware of this machine: the context of measured figures on the node's metrics page, and the memory
+from which the OOM scores of containers follow.
+"""
 
 import os
 import platform

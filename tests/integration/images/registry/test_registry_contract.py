@@ -59,6 +59,25 @@ async def test_pulled_image_is_the_pushed_one(
 
 
 @pytest.mark.usefixtures("pushed")
+async def test_pull_can_be_repeated_when_its_image_is_evicted_before_it_ends(
+    registry: Registry, target: Reference, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_store = ModelStore(tmp_path / "other")
+    set_origin = ModelStore.set_origin
+
+    def evict_first(store: ModelStore, digest: str, reference: str) -> None:
+        assert store.remove(digest)
+        set_origin(store, digest, reference)
+
+    monkeypatch.setattr(ModelStore, "set_origin", evict_first)
+    with pytest.raises(errors.Temporary) as raised:
+        await pull(registry, second_store, target)
+    assert raised.value.reason == "ImageMissing"
+    monkeypatch.setattr(ModelStore, "set_origin", set_origin)
+    assert await pull(registry, second_store, target) == built.digest
+
+
+@pytest.mark.usefixtures("pushed")
 async def test_second_push_uploads_nothing(
     registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:

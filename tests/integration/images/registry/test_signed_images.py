@@ -165,8 +165,25 @@ async def test_signing_keeps_annotations_of_other_signatures(
     await signatures.require(registry, target, built.digest, [stranger.public_key()])
     await push(registry, store, built.digest, target, signing_key=key)
     stored = await manifests.get(registry, signature_tag)
-    assert stored.document["layers"][0] == foreign["layers"][0]
+    assert stored.document["layers"][1] == foreign["layers"][0]
     assert len(stored.document["layers"]) == 2
+
+
+async def test_new_signature_is_read_when_the_image_has_as_many_as_are_read_already(
+    registry: Registry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    key: ec.EllipticCurvePrivateKey,
+    stranger: ec.EllipticCurvePrivateKey,
+) -> None:
+    signature_tag = target.tagged(signatures.tag(built.digest))
+    await push(registry, store, built.digest, target, signing_key=stranger)
+    crowded = (await manifests.get(registry, signature_tag)).document
+    crowded["layers"] *= signatures._MAX_SIGNATURES
+    await manifests.put(registry, signature_tag, oci.encode(crowded))
+    await push(registry, store, built.digest, target, signing_key=key)
+    await signatures.require(registry, target, built.digest, [key.public_key()])
 
 
 @pytest.mark.usefixtures("signed")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
 from autoscaler.policy.latency import LatencyTarget, LatencyTargets

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from autoscaler.decision import Band
+from autoscaler.decision_values import Band
 from autoscaler.observation import Capacity, Load, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.config import PolicyConfig

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
 from autoscaler.policy.sizer import LEAST_CATCH_UP, MOST_CATCH_UP, TOLERANCE, Sizer

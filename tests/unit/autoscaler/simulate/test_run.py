@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.delivery import Delivery
 from autoscaler.simulate.policy import UTILISATION, WAITING

@@ -118,6 +118,14 @@ def test_a_cache_is_refused_when_it_has_several_snapshots_and_no_main(tmp_path: 
         formats.recognise(root)
 
 
+@pytest.mark.parametrize("main", [b"..", b".", b"\xff", b"none", b""])
+def test_the_only_snapshot_is_chosen_when_main_names_none(tmp_path: Path, main: bytes) -> None:
+    root = cache(tmp_path)
+    (root / "refs" / "main").write_bytes(main)
+    model: Any = formats.recognise(root)
+    assert (model.root, model.revision) == (root / "snapshots" / "abc123", "abc123")
+
+
 def test_other_directories_are_imported_as_files(tmp_path: Path) -> None:
     (tmp_path / "model.joblib").write_text("x")
     model: Any = formats.recognise(tmp_path)

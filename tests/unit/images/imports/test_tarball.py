@@ -52,6 +52,22 @@ def test_any_bytes_are_read_or_refused(tail: bytes, keep: int) -> None:
         assert error.reason == "InvalidImage"  # noqa: PT017 both outcomes are right
 
 
+def test_global_headers_are_refused_when_they_have_more_records_than_a_reader_may_keep() -> None:
+    def layer(records: int) -> bytes:
+        # One record before each member: the headers of one member have a limit of bytes already.
+        folder = tarfile.TarInfo("models")
+        folder.type = tarfile.DIRTYPE
+        parts = [
+            tarfile.TarInfo.create_pax_global_header({f"k{number}": "v"}) + folder.tobuf()
+            for number in range(records)
+        ]
+        return b"".join(parts) + layers.TRAILER
+
+    assert read(layer(64))[0] == {}
+    with pytest.raises(errors.Permanent, match="more than 64 records in global pax headers"):
+        read(layer(65))
+
+
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @given(data=st.binary(max_size=500))
 def test_any_bytes_are_decompressed_or_refused(compression: str, data: bytes) -> None:

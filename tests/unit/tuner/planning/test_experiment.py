@@ -21,7 +21,7 @@ from tests.objects.tuning.planned_experiments import (
 )
 from tuner.planning import experiment as planning
 from tuner.planning import trial_objects
-from tuner.search.decision import Confirm, Explore, Recommend
+from tuner.search.decision_values import Confirm, Explore, Recommend
 from tuner.search.problem import Budget
 
 EXPLORE = Explore((0, 1, 2, 3), 0.2)

@@ -20,7 +20,7 @@ from tests.objects.tuning.planned_experiments import (
     world,
 )
 from tuner.planning import experiment as planning
-from tuner.search.decision import Alternative, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.decision_values import Alternative, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget
 
 RECOMMEND = Recommend(0, 0.03, "regret", best=0)

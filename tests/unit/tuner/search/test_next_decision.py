@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.reference.known_surfaces import KnownService, grid, play
-from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
+from tuner.search.decision_values import Confirm, Explore, Impossible, Recommend, Wait
 from tuner.search.next_decision import decide
 from tuner.search.problem import Budget, Observation
 from tuner.settings import SearchSettings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.reference.known_surfaces import grid
-from tuner.search.decision import Explore
+from tuner.search.decision_values import Explore
 from tuner.search.next_decision import decide
 from tuner.search.posterior import predict
 from tuner.search.problem import Budget, Floats, Observation, Problem

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.reference.known_surfaces import grid
 from tuner.search import ranking
-from tuner.search.decision import Alternative, Impossible
+from tuner.search.decision_values import Alternative, Impossible
 from tuner.search.next_decision import decide
 from tuner.search.posterior import predict
 from tuner.search.problem import Budget, Observation

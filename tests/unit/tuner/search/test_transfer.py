@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.reference.known_surfaces import KnownService, grid, play
-from tuner.search.decision import Explore
+from tuner.search.decision_values import Explore
 from tuner.search.next_decision import decide
 from tuner.search.problem import Budget, Earlier, Observation
 from tuner.search.transfer import earlier_models, learn, log_merits

@@ -81,6 +81,27 @@ def test_replica_has_ended_when_its_container_ended_or_restarted(container: Obje
 
 
 @pytest.mark.parametrize(
+    ("container", "status", "reason"),
+    [
+        (ended("Error"), "True", "Interrupted"),
+        (ended("Error"), "False", "Crashed"),
+        (ended("OOMKilled"), "True", "OutOfMemory"),
+        (RUNS, "True", ""),
+    ],
+)
+def test_evicted_replica_is_interrupted_when_its_own_memory_limit_is_not_the_cause(
+    container: Object, status: str, reason: str
+) -> None:
+    evicted = pod(container, ready=True)
+    disruption = {"type": "DisruptionTarget", "status": status, "reason": "TerminationByKubelet"}
+    evicted["status"]["conditions"].append({**disruption, "message": "The node was low on resource: memory."})
+    replica = replica_state.state_of(None, [evicted], "u1")
+    assert replica.reason == reason
+    if reason == "Interrupted":
+        assert replica.message == "TerminationByKubelet: The node was low on resource: memory."
+
+
+@pytest.mark.parametrize(
     "others", [[], [pod(RUNS, uid="u2", ready=True)], [pod(RUNS, ready=True, deletionTimestamp="now")]]
 )
 def test_replica_is_interrupted_when_its_pod_is_gone(others: list[Object]) -> None:

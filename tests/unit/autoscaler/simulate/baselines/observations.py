@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autoscaler.decision import Decision
+from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.simulate.policy import UTILISATION, Policy
 from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs

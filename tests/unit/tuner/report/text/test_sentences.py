@@ -13,7 +13,7 @@ from tests.objects.tuning import planned_experiments as plans
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences
-from tuner.search.decision import Recommend
+from tuner.search.decision_values import Recommend
 from tuner.settings import DEFAULTS
 
 DROPPED = "with too few measurements, or another ranking of the specs"
