@@ -16,6 +16,7 @@ import orjson
 import pytest
 import yaml
 
+from tests.rig.control_plane import installation
 from tests.rig.control_plane.kubectl import KUBECTL, needs_kubectl
 
 KUBECONFIG = os.environ.get("SLIPWAY_NODES_KUBECONFIG", "")
@@ -136,3 +137,22 @@ def test_the_installation_is_whole_and_predicts_when_a_node_was_drained(inferenc
     rolled_out()
     for pod in pods("gateway"):
         predict(pod["metadata"]["name"], inference)
+
+
+@pytest.mark.timeout(900)
+def test_each_gateway_predicts_when_the_controllers_were_removed(inference: dict[str, Any]) -> None:
+    try:
+        for kinds, name in installation.removals_of_controllers():
+            kubectl("--namespace=slipway-system", "delete", ",".join(kinds), name)
+        selector = "--selector=app.kubernetes.io/component=controllers"
+        kubectl(
+            "--namespace=slipway-system", "wait", "--for=delete", "pod", selector, f"--timeout={PATIENCE}"
+        )
+        for pod in pods("gateway"):
+            predict(pod["metadata"]["name"], inference)
+    finally:
+        kubectl("apply", "--kustomize", INSTALL)
+    rolled_out()
+    kubectl(
+        "--namespace=slipway-system", "wait", "--for=condition=Available", "deployment/slipway-controllers"
+    )

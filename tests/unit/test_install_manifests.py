@@ -52,6 +52,13 @@ def test_every_file_of_the_folder_is_applied() -> None:
     assert files == {"kustomization.yaml", *KUSTOMIZATION["resources"], *generated}
 
 
+def test_the_documented_removal_of_the_controllers_names_each_of_their_objects() -> None:
+    removed = {(kind, name) for kinds, name in installation.removals_of_controllers() for kind in kinds}
+    installed = {(each["kind"].lower(), each["metadata"]["name"]) for each in installation.objects()}
+    assert removed == {(kind, name) for kind, name in installed if name == "slipway-controllers"}
+    assert len(removed) == 7
+
+
 def test_every_crd_is_installed() -> None:
     installed = {crd["metadata"]["name"] for crd in installation.of_kind("CustomResourceDefinition")}
     assert installed == {f"{kind.plural}.{kind.group}" for kind in kinds.OWN}

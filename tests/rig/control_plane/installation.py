@@ -1,5 +1,6 @@
 """The objects of `kubectl apply -k manifests/install`, read without kubectl, and those of overlays."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -42,6 +43,14 @@ def _config_map(generator: dict[str, Any]) -> Object:
         "metadata": {"name": generator["name"], "namespace": generator["namespace"]},
         "data": {name: (FOLDER / name).read_text() for name in generator["files"]},
     }
+
+
+def removals_of_controllers() -> list[tuple[list[str], str]]:
+    """Return kinds and name of each `kubectl delete` of docs/cluster.md that keeps models and traffic."""
+    text = (FOLDER.parents[1] / "docs" / "cluster.md").read_text()
+    section = text.partition("### Models and traffic are kept\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"^\$ kubectl delete ([a-z,]+) ([a-z-]+)", section, re.MULTILINE)
+    return [(kinds.split(","), name) for kinds, name in commands]
 
 
 def of_kind(kind: str) -> list[Object]:
