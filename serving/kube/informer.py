@@ -51,6 +51,8 @@ PAUSE_BASE_SECONDS = 0.05
 """First pause before the next watch; it doubles. A restarted API listens after a tenth of a second."""
 PAUSE_CAP_SECONDS = 1.0
 """Longest pause: changes wait for it once the API is back."""
+REFUSED_PAUSE_CAP_SECONDS = 30.0
+"""Longest pause after 401 or 403: rights change seldom, and those of a new installation within a minute."""
 PAUSE_JITTER = 0.5
 """Share of a pause that is random: clients of an API that restarts do not all return at one moment."""
 LASTING_SECONDS = 1.0
@@ -64,14 +66,22 @@ class WatchPauses:
     def __init__(self) -> None:
         self._next = PAUSE_BASE_SECONDS
 
-    def after(self, lasted: float, *, failed: bool) -> float:
-        """Return the seconds to wait after a watch of `lasted` seconds; `failed` if an error ended it."""
+    def after(self, lasted: float, *, failed: bool, refused: bool = False) -> float:
+        """Return the seconds to wait after a watch.
+
+        Args:
+            lasted: seconds from its request to its end.
+            failed: whether an error ended it.
+            refused: whether that error was 401 or 403.
+        """
         if lasted >= LASTING_SECONDS:
             self._next = PAUSE_BASE_SECONDS
             if not failed:
                 return 0.0
+        cap = REFUSED_PAUSE_CAP_SECONDS if refused else PAUSE_CAP_SECONDS
+        self._next = min(self._next, cap)
         pause = self._next * random.uniform(1 - PAUSE_JITTER, 1)  # noqa: S311
-        self._next = min(self._next * 2, PAUSE_CAP_SECONDS)
+        self._next = min(self._next * 2, cap)
         return pause
 
 
@@ -144,7 +154,7 @@ class Informer:
         version = ""
         while True:
             began = clock.monotonic()
-            failed, least_pause = False, 0.0
+            failed, refused, least_pause = False, False, 0.0
             try:
                 if not version:
                     version = await self._list()
@@ -164,6 +174,7 @@ class Informer:
             except (errors.Unavailable, errors.ApiError) as error:
                 failed = True
                 ended = str(error)
+                refused = isinstance(error, errors.Forbidden)
                 if isinstance(error, errors.Busy):
                     least_pause = error.retry_after
             except (KeyError, ValueError) as error:
@@ -171,7 +182,8 @@ class Informer:
                 version = ""
                 failed = True
                 ended = repr(error)
-            if pause := max(pauses.after(clock.monotonic() - began, failed=failed), least_pause):
+            lasted = clock.monotonic() - began
+            if pause := max(pauses.after(lasted, failed=failed, refused=refused), least_pause):
                 log.info("watch %s: %s; again in %.2f s", self.kind.plural, ended, pause)
                 await asyncio.sleep(pause)
 

@@ -18,6 +18,7 @@ from serving.kube.informer import (
     PAUSE_BASE_SECONDS,
     PAUSE_CAP_SECONDS,
     PAUSE_JITTER,
+    REFUSED_PAUSE_CAP_SECONDS,
     WatchPauses,
 )
 from serving.objects import Object
@@ -96,6 +97,41 @@ def test_pauses_double_to_the_cap_and_begin_anew_after_a_watch_that_lasted(
         assert (1 - PAUSE_JITTER) * whole <= pauses.after(seconds, failed=failed) <= whole
     assert pauses.after(lasted, failed=False) == 0
     assert 0 < pauses.after(lasted, failed=True) <= PAUSE_BASE_SECONDS
+
+
+def test_pauses_after_refusals_are_longer_until_the_kind_may_be_read() -> None:
+    pauses = WatchPauses()
+    refused = [pauses.after(0, failed=True, refused=True) for _ in range(12)]
+    assert (1 - PAUSE_JITTER) * REFUSED_PAUSE_CAP_SECONDS <= refused[-1] <= REFUSED_PAUSE_CAP_SECONDS
+    assert sum(refused[:6]) <= 63 * PAUSE_BASE_SECONDS
+    assert pauses.after(0, failed=True) <= PAUSE_CAP_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("error", "is_longer"),
+    [
+        (errors.Forbidden(403, "Forbidden", "may not list"), True),
+        (errors.Internal(500, "InternalError", "has failed"), False),
+    ],
+)
+async def test_watch_is_repeated_less_and_less_often_when_it_is_forbidden(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_longer: bool
+) -> None:
+    pauses: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            if len(pauses) == 8:
+                enough.set()
+                await asyncio.Event().wait()
+
+    informer = Informer(EndingWatches(error), kinds.DEPLOYMENT)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    async with running(informer.run()), asyncio.timeout(2):
+        await enough.wait()
+    assert (pauses[-1] > PAUSE_CAP_SECONDS) == is_longer
 
 
 async def test_watch_waits_as_long_as_a_busy_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
