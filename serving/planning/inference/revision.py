@@ -30,6 +30,8 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """A DNS-1035 label: before Kubernetes 1.36 the name of a Service must not begin with a digit."""
 _READY_PATH = "/v2/health/ready"
 _GRPC_READY = "/inference.GRPCInferenceService/ServerReady"
+_PROTECTED_VARIABLES = (names.MODEL_VERSION_ENV, names.MODEL_DIGEST_ENV, names.MODEL_FILES_DIGEST_ENV)
+"""Variables of the predictor's container by which a runtime verifies the model that it loads."""
 _TERMINATION = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 """Of servers whose last line of output is why they end; a custom container's template decides for itself."""
 
@@ -116,9 +118,11 @@ def render(
 
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`,
-            the predictor's template has a label of Slipway, or overrides the share of a GPU.
+            the predictor's template has a label of Slipway, overrides the share of a GPU, or sets a variable
+            of _PROTECTED_VARIABLES.
     """
     user_template = predictor.template or PredictorTemplate()
+    _refuse_variables(predictor)
     version_name = model_version["metadata"]["name"]
     port = _served_port(framework, user_template.containers) if engine is None else ServedPort(engine.port)
     server = _runtime(framework, predictor, port, images) if engine is None else _engine(engine, predictor)
@@ -174,6 +178,16 @@ def _user_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, st
                 f"spec.predictors[name={predictor!r}].template.metadata.labels: {name!r} is Slipway's own",
             )
     return template.metadata.labels
+
+
+def _refuse_variables(predictor: Predictor) -> None:
+    """Refuse a variable of the predictor's container that says which model it loads."""
+    for variable in _user_container(predictor).get("env") or []:
+        if variable.get("name") in _PROTECTED_VARIABLES:
+            path = f"spec.predictors[name={predictor.name!r}].template.containers[name={CONTAINER!r}].env"
+            raise errors.Permanent(
+                "TemplateInvalid", f"{path}: {variable['name']!r} is Slipway's own: it names the served model"
+            )
 
 
 def _refuse_overrides(predictor: str, template: PredictorTemplate, share: RenderedShare) -> None:

@@ -120,6 +120,17 @@ def test_template_containers_are_merged_by_name_and_their_lists_by_key() -> None
     assert containers[0]["image"] == "slipway.dev/runtimes/sklearn"
 
 
+@pytest.mark.parametrize(
+    "name", ["SLIPWAY_MODEL_VERSION", "SLIPWAY_MODEL_DIGEST", "SLIPWAY_MODEL_FILES_DIGEST"]
+)
+def test_template_is_refused_when_it_sets_a_variable_that_names_the_served_model(name: str) -> None:
+    variable = {"name": name, "value": "another"}
+    rendered(template={"containers": [{"name": "beside", "image": "busybox", "env": [variable]}]})
+    with pytest.raises(errors.Permanent, match=rf"containers\[name='predictor'\]\.env: '{name}'") as raised:
+        rendered(template={"containers": [{"name": "predictor", "env": [variable]}]})
+    assert raised.value.reason == "TemplateInvalid"
+
+
 IMAGES = RuntimeImageSettings("registry.corp/slipway", "1.2.0", "Always", "login")
 
 
