@@ -1,7 +1,7 @@
-"""The configuration of the HTTP filters for language models: two of Envoy's module, and a buffer.
+"""The configuration of the HTTP filters for language models: three of Envoy's module, and a buffer.
 
-The module is in C: `module/models.c` routes by model, and `module/token_accounting.c` counts tokens.
-`counts/count_table.py` reads the counts.
+The module is in C: `module/filter.c` limits the size of requests, `module/models.c` routes by model, and
+`module/token_accounting.c` counts tokens. `counts/count_table.py` reads the counts.
 """
 
 import json
@@ -25,6 +25,9 @@ TOKENS_FILTER = "slipway.tokens"
 MODELS_FILTER = "slipway.models"
 """Name of the module's filter that routes a request to the service of the model that its body names. Only the
 address of all language models of a namespace (`/NAMESPACE/openai/`) enables the filter."""
+SIZE_FILTER = "slipway.request-size"
+"""Name of the module's filter that refuses a request above `language_request_bytes`, after its end: by Envoy's
+own refusal, the connection of a client that still sends is reset."""
 BUFFER_FILTER = "slipway.whole-request"
 """Name of Envoy's filter that buffers the whole body of a request, as the module reads it. The filter has a
 limit of its own, as that of a connection is smaller."""
@@ -38,7 +41,7 @@ class RouteAdditions:
     filters: dict[str, AnyMessage] = field(default_factory=dict)
     """Configuration of the route for each filter, by the filter's name (`typed_per_filter_config`)."""
     metadata: dict[str, Struct] = field(default_factory=dict)
-    """By metadata namespace, which is `TOKENS_FILTER` for both filters of the module (`filter_metadata`)."""
+    """By metadata namespace, which is `TOKENS_FILTER` for all filters of the module (`filter_metadata`)."""
 
 
 def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
@@ -51,6 +54,7 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
     # Envoy requires a limit; a route that enables the filter sets another.
     buffer = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
     return [
+        _module(SIZE_FILTER),
         {"name": BUFFER_FILTER, "disabled": True, "typed_config": buffer},
         _module(MODELS_FILTER),
         assign_caller,
@@ -98,7 +102,7 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Rou
     # `MODELS_FILTER` chooses a service, whose tokens `TOKENS_FILTER` counts.
     return RouteAdditions(
         filters=_whole_request(settings) | _enabled(MODELS_FILTER) | _enabled(TOKENS_FILTER),
-        metadata=_metadata({"base": base, "list": listed, **models}),
+        metadata=_metadata({"base": base, "list": listed, **models}, settings),
     )
 
 
@@ -107,12 +111,14 @@ def of_service(service: GatewayService, settings: GatewaySettings) -> RouteAddit
     if service.token_usage == "none":
         return RouteAdditions()
     usage_by_cluster = {segment.cluster: service.token_usage for segment in service.ring}
-    return RouteAdditions(_whole_request(settings) | _enabled(TOKENS_FILTER), _metadata(usage_by_cluster))
+    return RouteAdditions(
+        _whole_request(settings) | _enabled(TOKENS_FILTER), _metadata(usage_by_cluster, settings)
+    )
 
 
 def _whole_request(settings: GatewaySettings) -> dict[str, AnyMessage]:
     limit = envoy.Buffer(max_request_bytes=UInt32Value(value=settings.language_request_bytes))
-    return {BUFFER_FILTER: pack(envoy.BufferPerRoute(buffer=limit))}
+    return _enabled(SIZE_FILTER) | {BUFFER_FILTER: pack(envoy.BufferPerRoute(buffer=limit))}
 
 
 def _enabled(name: str) -> dict[str, AnyMessage]:
@@ -120,10 +126,10 @@ def _enabled(name: str) -> dict[str, AnyMessage]:
     return {name: pack(envoy.FilterConfig(config=AnyMessage()))}
 
 
-def _metadata(values: dict[str, str]) -> dict[str, Struct]:
-    """Return the filter metadata of a route, from which the module reads `values`."""
+def _metadata(values: dict[str, str], settings: GatewaySettings) -> dict[str, Struct]:
+    """Return the filter metadata of a route, from which the module reads `values` and the limit of a size."""
     struct = Struct()
-    struct.update(values)
+    struct.update({**values, "most_bytes": str(settings.language_request_bytes)})
     return {TOKENS_FILTER: struct}
 
 

@@ -49,6 +49,7 @@ static Body bodies[4];
 static Text path;
 static bool has_answer, has_coding, has_replied, has_moved, is_routed, was_cleared;
 static const Text CLUSTERS[] = {{"n/chat-a/8080", 13}, {"n/chat-b/8080", 13}};
+static Buffer most_bytes_text;  // of the metadata of a route
 static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
@@ -114,8 +115,9 @@ bool envoy_dynamic_module_callback_http_set_header(void* filter, int headers, Te
 
 void envoy_dynamic_module_callback_http_send_response(void* filter, uint32_t status, EnvoyHeader* headers,
                                                       size_t header_count, Text body, Text details) {
-  CHECK(filter && (status == 200 || status == 400 || status == 404) && header_count == 1 && headers);
-  CHECK(body.size && details.size && !has_replied);
+  CHECK(filter && details.size && !has_replied);
+  if (status == 413) CHECK(header_count == 0 && body.size == 0);
+  else CHECK((status == 200 || status == 400 || status == 404) && header_count == 1 && headers && body.size);
   has_replied = true;
 }
 
@@ -128,6 +130,11 @@ bool envoy_dynamic_module_callback_http_get_body_chunks(void* filter, int body, 
   CHECK(filter && body >= 0 && body < 4);
   for (size_t each = 0; each < bodies[body].count; each++) chunks[each] = bodies[body].chunks[each];
   return true;
+}
+
+size_t envoy_dynamic_module_callback_http_get_body_size(void* filter, int body) {
+  CHECK(filter && body == ENVOY_RECEIVED_REQUEST);
+  return size_of(&bodies[body]);
 }
 
 bool envoy_dynamic_module_callback_http_append_body(void* filter, int body, Text text) {
@@ -161,6 +168,7 @@ bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int so
   *value = (Text){NULL, 0};
   if (text_is(key, CLUSTERS[0]) || text_is(key, CLUSTERS[1]))
     *value = flags & CONTINUOUS ? LITERAL("continuous") : LITERAL("final");
+  if (text_is(key, LITERAL("most_bytes"))) *value = buffer_text(&most_bytes_text);
   if (text_is(key, LITERAL("base"))) *value = LITERAL("/n/");
   if (text_is(key, LITERAL("list"))) *value = LITERAL("{\"data\":[]}");
   if (text_is(key, LITERAL("model:chat"))) *value = LITERAL("{\"id\":\"chat\"}");
@@ -259,6 +267,37 @@ static bool requested(void* filter, void* own, Text body) {
   return !has_replied;
 }
 
+// Sends a body in three parts through the filter that limits its size.
+static void measured(void* filter, Text body, size_t most_bytes) {
+  static void* configuration;
+  if (!configuration)
+    configuration =
+        envoy_dynamic_module_on_http_filter_config_new(filter, LITERAL("slipway.request-size"), LITERAL("x"));
+  most_bytes_text.size = 0;
+  buffer_append_number(&most_bytes_text, most_bytes);
+  void* own = envoy_dynamic_module_on_http_filter_new(configuration, filter);
+  CHECK(envoy_dynamic_module_on_http_filter_request_headers(filter, own, body.size == 0) == ENVOY_CONTINUE);
+  Body* part = &bodies[ENVOY_RECEIVED_REQUEST];
+  size_t sent = 0, step = body.size / 3 + 1;
+  while (sent < body.size && !has_replied) {
+    add_chunk(part, text_part(body, sent, sent + step));
+    sent += size_of(part);
+    bool is_last = sent == body.size && !(flags & TRAILERS);
+    int status = envoy_dynamic_module_on_http_filter_request_body(filter, own, is_last);
+    CHECK(status == (sent > most_bytes ? ENVOY_STOP_AND_DISCARD : ENVOY_CONTINUE));
+    CHECK(has_replied == (sent > most_bytes && (is_last || sent / 16 > most_bytes)));
+    clear(part);
+  }
+  if (flags & TRAILERS && body.size && !has_replied) {
+    int status = envoy_dynamic_module_on_http_filter_request_trailers(filter, own);
+    CHECK(status == (sent > most_bytes ? ENVOY_STOP : ENVOY_CONTINUE));
+  }
+  CHECK(has_replied == (sent > most_bytes));
+  has_replied = false;
+  envoy_dynamic_module_on_http_filter_stream_complete(filter, own);
+  envoy_dynamic_module_on_http_filter_destroy(own);
+}
+
 // Logs an answer. Its cluster is one of few, as rows are never given back.
 static void logged(Text answer, bool is_grpc) {
   static const char LONG[256] = "n/chat-a/8080";
@@ -322,6 +361,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(rows[0] && rows[1]);
   const Row before[] = {*rows[0], *rows[1]};
 
+  measured(&envoy, whole, data[2] * (size_t)data[2]);
   void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
   if (requested(&envoy, own, body)) {
     CHECK(is_routed == was_cleared);

@@ -28,8 +28,8 @@ enum {
 };
 enum { ENVOY_ROUTE_METADATA = 1 };
 // What a function for headers, for a part of a body or for trailers returns. Stopping at a part of a body
-// keeps the part in Envoy's buffer.
-enum { ENVOY_CONTINUE = 0, ENVOY_STOP = 1 };
+// keeps the part in Envoy's buffer, unless it is discarded.
+enum { ENVOY_CONTINUE = 0, ENVOY_STOP = 1, ENVOY_STOP_AND_DISCARD = 3 };
 
 // Times of a request in nanoseconds since its first byte, -1 for unknown; `start` is Unix time.
 typedef struct {

@@ -1,17 +1,20 @@
 // What Envoy calls: reads requests and answers, and passes them on.
 //
 // A request is read as a whole, as its members may stand behind the prompt. Envoy's buffer filter, which
-// comes before these filters, limits its size. An answer passes as it comes, except for a stream from which
-// numbers of tokens are removed: there the beginning of an event waits until the event, or the answer, has
-// ended. Envoy calls the module at every end of a request, that of an aborted one too.
+// comes before the filters that read it, keeps it. A filter before that one limits its size. An answer passes
+// as it comes, except for a stream from which numbers of tokens are removed: there the beginning of an event
+// waits until the event, or the answer, has ended. Envoy calls the module at every end of a request, that of
+// an aborted one too.
 
 #include "filter.h"
 
 #include <stdlib.h>
 
 #include "envoy_abi.h"
+#include "json.h"
 
 #define FEW_CHUNKS 16  // pieces of a body that need no memory of their own
+#define MOST_DISCARDED 16  // times the limit: a body that goes on is refused before its end
 
 Text request_header(void* filter, Text name) {
   Text value = {NULL, 0};
@@ -86,8 +89,33 @@ static bool has_backend(void* filter, Request* request) {
   return request->accounting.backend != NULL;
 }
 
+static void refuse_size(void* filter) {
+  // The listener's mapper of local replies makes the body, in OpenAI's form.
+  envoy_dynamic_module_callback_http_send_response(filter, 413, NULL, 0, (Text){NULL, 0}, LITERAL("too_large"));
+}
+
+// Lets a part of a body pass up to the limit, and discards the rest. The reply follows the last part: a client
+// that still sends when Envoy closes the connection gets a reset in place of the reply.
+static int measure_part(void* filter, Request* request, bool is_last) {
+  request->received_bytes += envoy_dynamic_module_callback_http_get_body_size(filter, ENVOY_RECEIVED_REQUEST);
+  if (request->received_bytes <= request->most_bytes) return ENVOY_CONTINUE;
+  request->stage = DISCARDS;
+  if (is_last || request->received_bytes / MOST_DISCARDED > request->most_bytes) {
+    request->stage = IGNORES;
+    refuse_size(filter);
+  }
+  return ENVOY_STOP_AND_DISCARD;
+}
+
 int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own, bool is_last) {
   Request* request = own;
+  if (request->configuration->limits_size) {
+    int64_t most_bytes = json_number(route_setting(filter, LITERAL("most_bytes")));
+    if (is_last || most_bytes < 0) return ENVOY_CONTINUE;
+    request->most_bytes = (size_t)most_bytes;
+    request->stage = MEASURES;
+    return ENVOY_CONTINUE;
+  }
   if (request->configuration->routes_by_model) {
     if (models_answer(filter)) return ENVOY_STOP;
     if (is_last) return models_route(filter, (Text){NULL, 0}) ? ENVOY_STOP : ENVOY_CONTINUE;
@@ -131,12 +159,18 @@ static int read_request(void* filter, Request* request, int last) {
 
 int envoy_dynamic_module_on_http_filter_request_body(void* filter, void* own, bool is_last) {
   Request* request = own;
+  if (request->stage <= DISCARDS) return measure_part(filter, request, is_last);
   if (request->stage != READS_REQUEST) return ENVOY_CONTINUE;
   return is_last ? read_request(filter, request, ENVOY_RECEIVED_REQUEST) : ENVOY_STOP;
 }
 
 int envoy_dynamic_module_on_http_filter_request_trailers(void* filter, void* own) {
   Request* request = own;
+  if (request->stage == DISCARDS) {
+    request->stage = IGNORES;
+    refuse_size(filter);
+    return ENVOY_STOP;
+  }
   if (request->stage != READS_REQUEST) return ENVOY_CONTINUE;
   return read_request(filter, request, ENVOY_BUFFERED_REQUEST);
 }
@@ -248,6 +282,7 @@ void* envoy_dynamic_module_on_http_filter_config_new(void* configuration, Text n
   (void)value;
   Configuration* own = calloc(1, sizeof(Configuration));
   if (!own) return NULL;
+  own->limits_size = text_is(name, LITERAL("slipway.request-size"));
   own->routes_by_model = text_is(name, LITERAL("slipway.models"));
   if (table_open()) return own;
   free(own);

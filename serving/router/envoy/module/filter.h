@@ -9,10 +9,13 @@
 
 // The configuration of one filter.
 typedef struct {
-  bool routes_by_model;  // otherwise it counts tokens
+  bool limits_size;      // of requests
+  bool routes_by_model;  // otherwise, unless it limits sizes, it counts tokens
 } Configuration;
 
 typedef enum {
+  MEASURES,       // the body, while it passes
+  DISCARDS,       // the rest of a body that is too large
   READS_REQUEST,  // until the body has arrived as a whole
   WAITS,          // for the headers of the answer
   READS_ANSWER,   // until the end of the answer
@@ -23,6 +26,7 @@ typedef enum {
 typedef struct {
   const Configuration* configuration;
   Stage stage;
+  size_t most_bytes, received_bytes;  // of the body, where the filter limits its size
   Accounting accounting;
 } Request;
 

@@ -1,7 +1,10 @@
 """OpenAI's own client through Envoy to the runtime: the same answers, and the same counts of tokens."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +35,40 @@ QUESTION = {
 }
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    base = tmp_path_factory.mktemp("llm")
+@contextmanager
+def started(base: Path) -> Iterator[Running]:
+    """A ready runtime of language models."""
     (base / "out").mkdir()
     checkpoints.write(base / "out")
     store = ModelStore(base / "store")
     digest = build_image(base / "out", store, repository="r", lineage={}).digest
     module = "serving.runtimes.transformers.server"
     server = runtime_process.start(["-m", module], digest, store.tree(digest) / "models", base / "log")
-    wait_ready(server)
-    yield server
-    server.process.kill()
-    server.process.wait()
+    try:
+        wait_ready(server)
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with started(tmp_path_factory.mktemp("llm")) as server:
+        yield server
 
 
 @pytest.fixture
 async def rig(engine: Running, tmp_path: Path) -> AsyncIterator[GatewayRig]:
+    async with before(engine, tmp_path) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def before(engine: Running, root: Path, **of_gateway: Any) -> AsyncIterator[GatewayRig]:
+    """A gateway before the engine."""
     host, _, port = engine.address.partition(":")
-    async with gateway_rig(tmp_path) as gateway:
+    async with gateway_rig(root, **of_gateway) as gateway:
         model = route(MODEL, [("a", 10_000)])
         model["spec"]["tokenUsage"] = "continuous"
         await gateway.serve([model], [endpoint_slice(f"{MODEL}-a", [host], port=int(port))])
@@ -72,6 +90,14 @@ def counted(engine: Running) -> tuple[float, float]:
         if line.startswith(("vllm:prompt_tokens_total", "vllm:generation_tokens_total")):
             values[line.partition("{")[0]] = float(line.split()[-1])
     return values["vllm:prompt_tokens_total"], values["vllm:generation_tokens_total"]
+
+
+def resident_mib(rig: GatewayRig) -> float:
+    """Return the memory of the gateway's Envoy."""
+    running = rig.process.running()
+    assert running is not None
+    pages = int(Path(f"/proc/{running.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 async def settled(rig: GatewayRig) -> TokenCounts:
@@ -132,3 +158,47 @@ async def test_tokens_are_those_of_the_engine_when_a_tenth_is_cancelled(
     assert counts.prompt_tokens == prompt
     # A cancelled answer has one or two tokens more, which no client got.
     assert 0 <= generated - counts.generated_tokens <= 0.02 * generated
+
+
+@pytest.mark.parametrize("path", ["openai", MODEL])
+async def test_prompt_of_ten_megabytes_is_refused_in_openais_form_and_no_tokens_wait(
+    rig: GatewayRig, path: str
+) -> None:
+    memory = resident_mib(rig)
+    messages = [{"role": "user", "content": "word " * 2_000_000}]
+    async with openai.AsyncOpenAI(
+        base_url=f"{rig.url}/default/{path}/v1", api_key="none", max_retries=0
+    ) as own:
+        with pytest.raises(openai.APIStatusError) as refused:
+            await own.chat.completions.create(**{**QUESTION, "messages": messages})
+    assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
+    await settled(rig)
+    assert resident_mib(rig) - memory < 32
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+async def test_client_gets_an_error_and_no_tokens_wait_when_the_engine_ends_or_hangs_in_mid_stream(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with started(tmp_path) as engine:
+        async with before(engine, tmp_path / "gateway", stream_idle_seconds=1.0) as rig:
+            base_url = f"{rig.url}/default/openai/v1"
+            async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+                stream = await client.chat.completions.create(
+                    stream=True, extra_body={"ignore_eos": True}, **{**QUESTION, "max_tokens": 100}
+                )
+                read = 0
+
+                async def read_all() -> None:
+                    nonlocal read
+                    async for _ in stream:
+                        read += 1
+                        if read == 5:
+                            engine.process.send_signal(number)
+
+                with pytest.raises((openai.APIError, httpx.TransportError)):
+                    await read_all()
+                counts = await settled(rig)
+    assert 5 <= read < 100
+    # The gateway may have got some tokens more than the client.
+    assert read - 1 <= counts.generated_tokens < 100
