@@ -26,8 +26,8 @@ MODELS_FILTER = "slipway.models"
 """Name of the module's filter that routes a request to the service of the model that its body names. Only the
 address of all language models of a namespace (`/NAMESPACE/openai/`) enables the filter."""
 SIZE_FILTER = "slipway.request-size"
-"""Name of the module's filter that refuses a request above `language_request_bytes` after its end. Envoy's own
-refusal resets the connection of a client that still sends."""
+"""Name of the module's filter that refuses a request above `language_request_bytes` after its end. Envoy's
+own refusal resets the connection of a client that still sends."""
 BUFFER_FILTER = "slipway.whole-request"
 """Name of Envoy's filter that buffers the whole body of a request, as the module reads it. The filter has a
 limit of its own, as that of a connection is smaller."""
