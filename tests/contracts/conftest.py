@@ -60,7 +60,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture
-async def kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
+async def kube(request: pytest.FixtureRequest, cluster_definitions: None) -> AsyncIterator[Kube]:
     if request.param == "memory":
         yield FakeKube("slipway-contract")
         return
@@ -72,8 +72,40 @@ async def kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
 
 
 @pytest.fixture(scope="session")
-def server_namespaces(contract_kubeconfig: Path) -> Iterator[list[str]]:
-    """The namespaces that tests made on the server; fail unless all have ended after the last test."""
+def cluster_definitions() -> Iterator[None]:
+    """Delete the CRDs of Slipway after the last test, unless the cluster had them before the first."""
+    cluster = os.environ.get("SLIPWAY_CONTRACT_KUBECONFIG")
+    if cluster is None:
+        yield
+        return
+    existing = asyncio.run(own_definitions(Path(cluster)))
+    yield
+    asyncio.run(delete_definitions(Path(cluster), existing))
+
+
+async def own_definitions(kubeconfig: Path) -> frozenset[str]:
+    """Return the names of the CRDs of Slipway on a cluster."""
+    async with await connect(kubeconfig, component="contract") as client:
+        listed = [crd["metadata"]["name"] for crd in (await client.list(CRD)).items]
+    return frozenset(listed) & {f"{kind.plural}.{kind.group}" for kind in kinds.OWN}
+
+
+async def delete_definitions(kubeconfig: Path, kept: frozenset[str]) -> None:
+    """Delete the CRDs of Slipway that are not `kept`, and wait until they are gone, as their objects are."""
+    for name in await own_definitions(kubeconfig) - kept:
+        async with await connect(kubeconfig, component="contract") as client:
+            await client.delete(CRD, None, name)
+    async with asyncio.timeout(60):
+        while await own_definitions(kubeconfig) - kept:
+            await asyncio.sleep(0.5)
+
+
+@pytest.fixture(scope="session")
+def server_namespaces(contract_kubeconfig: Path, cluster_definitions: None) -> Iterator[list[str]]:
+    """The namespaces that tests made on the server; fail unless all have ended after the last test.
+
+    The CRDs are deleted after the namespaces.
+    """
     names: list[str] = []
     yield names
     asyncio.run(namespaces.until_gone(contract_kubeconfig, names))
