@@ -32,7 +32,7 @@ from rig.searches import replay, surfaces  # noqa: E402
 from rig.searches.replay import Noisy  # noqa: E402
 from rig.searches.scores import GROUPS, NEAR, SHARES, Result, Task, of_group, summary  # noqa: E402
 
-from tuner.search import algorithms, transfer  # noqa: E402
+from tuner.search import algorithms, ranking, transfer  # noqa: E402
 from tuner.search.problem import Earlier  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402
 
@@ -111,7 +111,7 @@ def _play(task: Task) -> Result:
     started = time.perf_counter()
     if task.method in algorithms.ALGORITHMS:
         propose = algorithms.ALGORITHMS[task.method]
-        run = replay.play_baseline(task.noisy, task.trials, propose, SearchSettings().safety_quantile)
+        run = replay.play_baseline(task.noisy, task.trials, propose, ranking.SAFETY_QUANTILE)
     else:
         settings = SearchSettings() if task.method.startswith("stopping") else replay.TO_THE_END
         models = transfer.earlier_models(surface.problem, task.earlier)

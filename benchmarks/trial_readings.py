@@ -13,7 +13,7 @@ in each round). The figures are standard deviations of the logarithm for three e
 
 It measures nothing new, so it takes a second. `correlation` is that of the deviations of consecutive trials,
 minutes apart: the drift of the machine. `scatter` is the deviation of windows from their trial's curve,
-beyond the noise of their few requests: the median over trials, of the logarithm, as `tuner/settings.py`
+beyond the noise of their few requests: the median over trials, of the logarithm, as `load_model.py`
 assumes it. `broken` is the share of windows that break the limit at the resulting load.
 """
 
@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from rig.harness import report
@@ -31,16 +32,16 @@ from rig.searches import recorded_trials
 from rig.searches.recorded_trials import LIMIT, LOAD, Window
 
 from tuner.constraints import bound_of
-from tuner.load.level_search import load_model, results
+from tuner.load.level_search import highest_load, load_model, results
 from tuner.load.level_search.state import State
-from tuner.settings import DEFAULTS, LoadSettings
+from tuner.settings import DEFAULTS
 
 BATCH, CORES = "64", ("500m", "750m", "1")
 """Specs near the best; with fewer cores some trials break the limit at any load."""
 BY = ("memory", "threads", "round")
-WHOLE, NEAR = LOAD.window_seconds / 2, math.log(DEFAULTS.load.resolution)
+WHOLE, NEAR = LOAD.window_seconds / 2, math.log(highest_load.RESOLUTION)
 """Least seconds of a whole window, and the tolerance between equal loads."""
-UNEXPECTING = replace(DEFAULTS.load, scatter_windows=1e-6)
+UNEXPECTING = replace(load_model.PRIOR, worth=1e-6)
 """Without a prior, so the scatter of windows is their own."""
 
 Trials = Mapping[str, list[list[Window]]]
@@ -59,11 +60,12 @@ def most(windows: Sequence[Window]) -> float:
 
 def curves(windows: Sequence[Window]) -> float:
     """Return the log throughput of the result."""
-    return math.log(results.result(_state(windows, DEFAULTS.load)).throughput.value)
+    return math.log(results.result(_state(windows)).throughput.value)
 
 
-def _state(windows: Sequence[Window], settings: LoadSettings) -> State:
-    return results.state_of(LOAD, [LIMIT], [recorded_trials.measured(window) for window in windows], settings)
+def _state(windows: Sequence[Window]) -> State:
+    measured = [recorded_trials.measured(window) for window in windows]
+    return results.state_of(LOAD, [LIMIT], measured, DEFAULTS.load)
 
 
 READINGS = {"recorded": recorded, "curves": curves, "most": most}
@@ -73,10 +75,11 @@ def scatter(by_cores: Trials) -> dict[str, float]:
     """Return the deviations of windows from their trial's curves."""
     deviations = []
     for windows in (windows for trials_of_cores in by_cores.values() for windows in trials_of_cores):
-        state = _state(windows, UNEXPECTING)
+        state = _state(windows)
         read = load_model.fit(state, state.windows, ())
         assert read is not None
-        through = read.curves(results.result(state).level)
+        with mock.patch.object(load_model, "PRIOR", UNEXPECTING):
+            through = read.curves(results.result(state).level)
         deviations.append((through.latencies["latency", 99].scatter, through.cycle.scatter))
     p99, rate = np.median(deviations, axis=0)
     return {"p99": round(float(p99), 3), "throughput": round(float(rate), 3)}
@@ -129,7 +132,7 @@ def broken(by_cores: Trials) -> dict[str, float]:
     for cores, trials_of_cores in by_cores.items():
         seen: list[bool] = []
         for windows in trials_of_cores:
-            level = results.result(_state(windows, DEFAULTS.load)).level
+            level = results.result(_state(windows)).level
             others = (window for trial in trials_of_cores if trial is not windows for window in trial)
             seen += [
                 float(window["p99_s"]) > bound_of(LIMIT)

@@ -169,8 +169,6 @@ class GatewaySettings(Section):
     then."""
     probe_timeout_seconds: Interval = 5.0
     """Longest wait for the answer to one probe of a new revision."""
-    probe_retry_seconds: Interval = 1.0
-    """Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
     probes_at_once: Count = 32
     """Revisions probed at once: a probe mostly waits for its replica."""
     drain_seconds: Seconds = 30.0
@@ -235,12 +233,6 @@ class ActivatorSettings(Section):
     attempts: Count = 3
     """Attempts at a request that a replica took and did not answer, if its Route has `Lost` in `retries.on`
     and no `retries.attempts`; a request that could not be handed over is tried until its deadline."""
-    retry_seconds: Interval = 0.05
-    """Between attempts when no other replica is ready."""
-    idle_seconds: Interval = 0.5
-    """The activator closes a connection to a replica that has been idle for one to two times this long:
-    within a burst none is idle for so long, and a replica that stops waits until its connections are
-    closed."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/activator.json`
     names."""
@@ -471,11 +463,6 @@ class SupervisorSettings(Section):
     """Longest delay before a component that keeps dying is started again."""
     healthy_seconds: Interval = 10.0
     """Run time after which a component's delay is the first one again."""
-    poll_seconds: Interval = 0.1
-    """Between checks of the components: an adopted component is no child process, so its end sends no
-    signal."""
-    ask_seconds: Interval = 1.0
-    """Between questions to a component's event loop."""
     hang_seconds: Interval = 5.0
     """Silence of an event loop from which its component counts as hung, and is replaced: twenty times the
     longest pause of a loaded one."""

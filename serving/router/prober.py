@@ -14,6 +14,8 @@ from serving.system.network import http_reading
 
 ANSWER_BYTES = 1024 * 1024
 """Longest answer to a probe, whose status alone counts: lists of models are shorter."""
+RETRY_SECONDS = 1.0
+"""Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
 
 _READY = (1, 1)
 """Field number and value of `ready: true` in a ServerReadyResponse."""
@@ -95,7 +97,6 @@ class CandidateProbes:
                 backend: the failure, empty for a success.
         """
         self._prober = prober
-        self._retry_seconds = settings.probe_retry_seconds
         self._report = report
         self._concurrency = asyncio.Semaphore(settings.probes_at_once)
         self._running: dict[Key, dict[Candidate, asyncio.Task[None]]] = {}
@@ -140,4 +141,4 @@ class CandidateProbes:
                 self._report(key, dict(results))
             if not failure:
                 return
-            await asyncio.sleep(self._retry_seconds)
+            await asyncio.sleep(RETRY_SECONDS)

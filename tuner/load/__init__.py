@@ -10,7 +10,7 @@ Only the generator and its locust processes do I/O. The loop of a trial, simplif
             await generator.window(step.level, step.warmup)              (dropped; only if step.warmup > 0)
             samples = await generator.window(step.level, step.seconds)
             samples = joined([before, samples]) if step.extends else samples       (before: of the last step)
-            window = window_summary.summary(samples, constraints, settings)
+            window = window_summary.summary(samples, constraints)
             state = highest_load.after(state, window, extends=step.extends)
     state.windows, step.result, step.reason, step.message, step.notes    -> the Trial's status
 

@@ -22,6 +22,8 @@ from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings
 
 LOAD_FAILED = "LoadFailed"
+STOP_SECONDS = 2.0
+"""Longest wait for locust to end by itself before it is killed."""
 _READ_BYTES = 1 << 18
 _TAIL_BYTES = 2000
 """Bytes of standard error to keep for the message of a failure."""
@@ -166,7 +168,7 @@ class LocustProcess:
     async def failure(self) -> Temporary:
         """Return the error of a process that has ended, with its exit status and its last line of output."""
         await self._has_ended()
-        await asyncio.wait(self._tasks, timeout=self._settings.stop_timeout)
+        await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         code = self._process.poll()
         lines = self._tail.decode(errors="replace").strip().splitlines()
         how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
@@ -190,7 +192,7 @@ class LocustProcess:
         return (int(ran) + int(waited)) / 1e9
 
     async def end(self) -> None:
-        """Let the process stop its users within `stop_timeout`; then kill it and its children."""
+        """Let the process stop its users within `STOP_SECONDS`; then kill it and its children."""
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -205,8 +207,8 @@ class LocustProcess:
         self._process.poll()
 
     async def _has_ended(self) -> bool:
-        """Wait for its end, for at most `stop_timeout`; return whether it has ended."""
-        return self._identity is None or await has_ended_within(self._identity, self._settings.stop_timeout)
+        """Wait for its end, for at most `STOP_SECONDS`; return whether it has ended."""
+        return self._identity is None or await has_ended_within(self._identity, STOP_SECONDS)
 
     async def _read_frames(self, reader: asyncio.StreamReader) -> None:
         buffer = bytearray()

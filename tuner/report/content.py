@@ -7,6 +7,7 @@ from typing import Any
 from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.tuning.load import Load
+from tuner.load.level_search import highest_load
 from tuner.report import (
     cautions,
     convergence,
@@ -56,12 +57,12 @@ def of(
         ],
         repeatability=read.status.repeatability,
         answer=answer,
-        cautions=cautions.cautions(read, answer, narrow=_has_narrow_margin(read, data, answer)),
+        cautions=cautions.cautions(read, answer, narrow=_has_narrow_margin(data, answer)),
         prices=sensitivity.prices(read, chosen) if chosen else [],
         bounds=sensitivity.bounds(read, chosen) if chosen else [],
         fronts=pareto.fronts(read),
         model=surfaces.model(read, data, chosen or _nearest(answer)),
-        steps=convergence.steps(read, convergence.expected_regrets(data, settings.search)),
+        steps=convergence.steps(read, convergence.expected_regrets(data)),
         trials=[_row(row) for row in sorted([*read.rows, *read.stale], key=lambda row: row.spec.number)],
         courses=load_curves.courses(read, answer),
         spent=_spent(read),
@@ -70,10 +71,10 @@ def of(
     return body
 
 
-def _has_narrow_margin(read: Evidence, data: convergence.SearchData, answer: Answer) -> bool:
+def _has_narrow_margin(data: convergence.SearchData, answer: Answer) -> bool:
     if answer.kind != "Recommended" or answer.choice is None:
         return False
-    return convergence.has_narrow_margin(data, answer.choice, read.settings.search)
+    return convergence.has_narrow_margin(data, answer.choice)
 
 
 def _nearest(answer: Answer) -> Choice | None:
@@ -102,9 +103,9 @@ def question(read: Evidence) -> Question:
             "levels": [float(level) for level in load.levels],
             "maxLevel": _number(load.max_level),
             "windowSeconds": load.window_seconds,
-            "probeSeconds": load.window_seconds * read.settings.load.probe_share,
+            "probeSeconds": load.window_seconds * highest_load.PROBE_SHARE,
             "warmupSeconds": load.warmup_seconds,
-            "settleSeconds": load.warmup_seconds * read.settings.load.settle_share,
+            "settleSeconds": load.warmup_seconds * highest_load.SETTLE_SHARE,
             "prices": sensitivity.given_prices(read),
             "gpuMemory": spec.prices.gpu_memory or "",
             "trials": spec.max_num_trials,

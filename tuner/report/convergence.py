@@ -14,7 +14,6 @@ from tuner.search import pruning, ranking
 from tuner.search.posterior import Prediction, SpaceModel, predict
 from tuner.search.problem import Floats, Observation, Problem
 from tuner.search.regret import outlook
-from tuner.settings import SearchSettings
 from tuner.specs import prices
 
 LEAST_SPECS = 3
@@ -67,14 +66,14 @@ def _costs(evidence: Evidence) -> Floats:
     return np.zeros(evidence.space.size)
 
 
-def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings) -> bool:
+def has_narrow_margin(data: SearchData, chosen: Choice) -> bool:
     """Return whether, by the search's rule, another measurement of the chosen spec may break a constraint.
 
     Unlike the search, this does not use earlier experiments.
     """
     if not data.problem.log_bounds or not any(each.index == chosen.spec for each in data.observations):
         return False
-    ranked = ranking.ranked(data.observations, data.prediction, quantile=settings.safety_quantile)
+    ranked = ranking.ranked(data.observations, data.prediction, quantile=ranking.SAFETY_QUANTILE)
     return any(candidate.index == chosen.spec and not candidate.is_safe for candidate in ranked)
 
 
@@ -101,17 +100,15 @@ def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
     return history
 
 
-def expected_regrets(data: SearchData, settings: SearchSettings) -> dict[int, float]:
+def expected_regrets(data: SearchData) -> dict[int, float]:
     """Return the expected regret after some trials, by the trial's number; empty without enough data."""
     if not data.is_enough:
         return {}
-    by_count = regrets(data.problem, data.observations, settings)
+    by_count = regrets(data.problem, data.observations)
     return {data.numbers[count - 1]: regret for count, regret in by_count.items()}
 
 
-def regrets(
-    problem: Problem, observations: Sequence[Observation], settings: SearchSettings
-) -> dict[int, float]:
+def regrets(problem: Problem, observations: Sequence[Observation]) -> dict[int, float]:
     """Return the expected regret, a share of the optimum from 0 to 1, by the count of observations so far.
 
     It is computed at MOST_MOMENTS or fewer evenly spaced counts, the last one included, and only once a
@@ -120,16 +117,16 @@ def regrets(
     if problem.size > LARGEST_SPACE:
         return {}
     counts = np.unique(np.linspace(1, len(observations), MOST_MOMENTS).round().astype(int))
-    by_count = {int(count): _regret(problem, observations[:count], settings) for count in counts if count > 0}
+    by_count = {int(count): _regret(problem, observations[:count]) for count in counts if count > 0}
     return {count: regret for count, regret in by_count.items() if regret is not None}
 
 
-def _regret(problem: Problem, observations: Sequence[Observation], settings: SearchSettings) -> float | None:
+def _regret(problem: Problem, observations: Sequence[Observation]) -> float | None:
     """Return the expected regret after these observations; None if no spec is feasible."""
     if not any(each.boots for each in observations):
         return None
     model = SpaceModel(problem, observations)
-    ranked = ranking.ranked(observations, model.prediction, quantile=settings.safety_quantile)
+    ranked = ranking.ranked(observations, model.prediction, quantile=ranking.SAFETY_QUANTILE)
     best = ranking.best(ranked)
     if best is None:
         return None

@@ -21,6 +21,14 @@ from tuner.search.regret import Outlook, outlook
 from tuner.settings import SearchSettings
 
 BAYESIAN = "bayesian"
+LEAST_TRIALS = 8
+"""Trials before a search may stop by itself: with fewer, its expected regret is a guess."""
+_ALONE_FROM = 2
+"""Trials that ran from which every second spec is chosen without earlier experiments; the first two follow
+them."""
+_CONFIRM_FROM = 12
+"""Budget in trials below which none is reserved for repetition: two would be more than a sixth of the
+budget."""
 
 
 def decide(
@@ -47,7 +55,7 @@ def decide(
         algorithm: `bayesian`, or a key of `algorithms.ALGORITHMS`, which then chooses the specs to explore.
     """
     earlier = earlier if algorithm == BAYESIAN else ()  # the others do not learn
-    prior = transfer.learn(problem, earlier, observations, settings)
+    prior = transfer.learn(problem, earlier, observations)
     search = SearchStep(
         problem, tuple(observations), tuple(pending), budget, prior, settings, seed, algorithm
     )
@@ -101,7 +109,7 @@ class SearchStep:
             expected = outlook(replace(model, prior=None), self._unmeasured, best, self._rng)
             is_enough = self._is_enough(expected)
         unconfirmed = self._unconfirmed()
-        reserved = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
+        reserved = len(unconfirmed) if self.budget.trials >= _CONFIRM_FROM else 0
         is_exhausted = not len(self._unmeasured)
         if remaining > reserved and not is_exhausted and not is_enough:
             if slots <= 0:
@@ -121,7 +129,7 @@ class SearchStep:
     @cached_property
     def _ranked(self) -> tuple[RankedSpec, ...]:
         """The measured specs, best first."""
-        quantile = self.settings.safety_quantile
+        quantile = ranking.SAFETY_QUANTILE
         return ranking.ranked(self.observations, self._model.prediction, quantile=quantile)
 
     @property
@@ -186,7 +194,7 @@ class SearchStep:
 
         With a feasible spec this depends on the expected regret, without one on the chance that any exists.
         """
-        if len(self.observations) < self.settings.least_trials:
+        if len(self.observations) < LEAST_TRIALS:
             return False
         if self._ranked:
             return expected.regret < self.settings.regret
@@ -223,7 +231,7 @@ class SearchStep:
         """
         ran = sum(seen.boots for seen in self.observations)
         last = self.budget.trials - len(self.observations) - len(self.pending) <= 1
-        return self.prior is not None and ran >= self.settings.alone_from and ran % 2 == 0 and not last
+        return self.prior is not None and ran >= _ALONE_FROM and ran % 2 == 0 and not last
 
     def _by_algorithm(self, count: int) -> tuple[int, ...]:
         propose = algorithms.ALGORITHMS[self.algorithm]

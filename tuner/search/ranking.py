@@ -17,6 +17,9 @@ from tuner.search.decision_values import Alternative
 from tuner.search.posterior import Prediction
 from tuner.search.problem import Floats, Observation
 
+SAFETY_QUANTILE = 2.33
+"""Quantile of the standard normal distribution: 99 of 100 further measurements of a recommended spec should
+meet the constraints."""
 EQUAL = 0.005
 """Difference between two log objectives up to which they count as equal: no trial is that precise, and a
 smaller saving is not mentioned anywhere."""

@@ -16,7 +16,6 @@ from scipy.stats import kendalltau
 
 from tuner.search.posterior import SpaceModel, TransferPrior
 from tuner.search.problem import Earlier, Floats, Integers, Observation, Problem
-from tuner.settings import SearchSettings
 
 LONE_SPREAD = 0.3
 """Spread, in log objective, where only one other service is known: about a third, as between the services of
@@ -25,6 +24,12 @@ LEAST_SPREAD = 0.05
 """Least spread, in log objective: trials of one spec differ by as much, so closer agreement is chance."""
 LEAST_TRIALS = 6
 """With fewer specs that ran, an earlier experiment is not used."""
+_DOUBT_FROM = 5
+"""Trials from which the ranking by earlier experiments is compared with that of the trials: with fewer,
+rankings agree by chance."""
+_DOUBT_BELOW = 0.3
+"""Earlier experiments lose weight if Kendall's tau between the ranking by them and that of the trials is
+below this; at a tau of 0 they have none."""
 _LEAST_PROBABILITY = 1e-6
 """Lower bound of a probability, so that its logarithm is finite."""
 
@@ -108,7 +113,6 @@ def weigh(
     problem: Problem,
     models: Sequence[EarlierModel],
     observations: Sequence[Observation],
-    settings: SearchSettings,
 ) -> TransferPrior | None:
     """Return the weighted prior of the models; None without models, or if they are not trusted.
 
@@ -116,35 +120,31 @@ def weigh(
         problem: the search's problem.
         models: of the earlier experiments.
         observations: the trials of this search so far.
-        settings: of the search.
     """
     if not models:
         return None
     measured = [seen for seen in observations if seen.boots and seen.log_objective is not None]
     rows = np.array([seen.index for seen in measured], dtype=np.int64)
     values = np.array([seen.log_objective for seen in measured], dtype=np.float64)
-    shares = _shares(models, rows, values, settings)
+    shares = _shares(models, rows, values)
     average: Floats = np.sum([w * model.objective for w, model in zip(shares, models, strict=True)], axis=0)
     trust = 1.0
-    if len(measured) >= settings.doubt_from:
-        trust = float(np.clip(_agreement(average[rows], values) / settings.doubt_below, 0.0, 1.0))
+    if len(measured) >= _DOUBT_FROM:
+        trust = float(np.clip(_agreement(average[rows], values) / _DOUBT_BELOW, 0.0, 1.0))
     if trust <= 0:
         return None
     return _prior(problem, models, trust * shares, shares)
 
 
-def _shares(
-    models: Sequence[EarlierModel], rows: np.ndarray, values: Floats, settings: SearchSettings
-) -> Floats:
+def _shares(models: Sequence[EarlierModel], rows: np.ndarray, values: Floats) -> Floats:
     """Return each model's share, which sum to 1, by the agreement of its ranking with the measured one.
 
     Args:
         models: of the earlier experiments.
         rows: (t,) index of the spec of each trial.
         values: (t,) measured log objective of each trial.
-        settings: of the search.
     """
-    if len(rows) < settings.doubt_from:
+    if len(rows) < _DOUBT_FROM:
         return np.full(len(models), 1 / len(models))
     agreements = np.array([_agreement(model.objective[rows], values) for model in models])
     # The evidence for a ranking grows with the trials that it ranks.
@@ -199,13 +199,12 @@ def learn(
     problem: Problem,
     earlier: Sequence[Earlier],
     observations: Sequence[Observation],
-    settings: SearchSettings,
 ) -> TransferPrior | None:
     """Return the prior from earlier experiments; None without an experiment, or if none is trusted.
 
     `earlier_models` and `weigh` in one call.
     """
-    return weigh(problem, earlier_models(problem, earlier), observations, settings)
+    return weigh(problem, earlier_models(problem, earlier), observations)
 
 
 def log_merits(prior: TransferPrior) -> Floats:

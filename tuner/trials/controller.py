@@ -26,6 +26,8 @@ from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
 from tuner.trials.trial_status import Report
 
+RETRY_SECONDS = 1.0
+"""Pause between attempts to write a result while the API is away; the API restarts within a second."""
 _VERSION = "version"
 """Index of the Trials by the key of their model version."""
 _PASSING = (errors.Unavailable, errors.Internal, errors.Conflict)
@@ -49,7 +51,6 @@ class TrialController:
     ) -> None:
         """`machine_cores` are the numbers of the cores for all trials."""
         self._kube = kube
-        self._settings = settings
         self._machine_cores = machine_cores
         self._measure = measure
         self._recorder = EventRecorder(kube, kube.field_manager)
@@ -157,7 +158,7 @@ class TrialController:
             try:
                 await self._replicas.remove(trial)
             except _PASSING:
-                await asyncio.sleep(self._settings.retry_seconds)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
@@ -174,7 +175,7 @@ class TrialController:
             except _PASSING:
                 if _are_different(trial, self._trials.get(*Key.of(trial))):
                     raise
-                await asyncio.sleep(self._settings.retry_seconds)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 

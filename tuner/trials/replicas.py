@@ -12,6 +12,8 @@ from tuner.trials import replica_state, trial_deployment
 from tuner.trials.cores import Cores
 from tuner.trials.replica_state import TrialReplicaState
 
+REMOVAL_POLL_SECONDS = 0.1
+"""Pause between checks that a replica has been removed; a removal takes a second or two."""
 _TRIAL = "trial"
 """Index of the Pods by the key of their trial."""
 _REFUSALS = (400, 403, 422)
@@ -89,7 +91,7 @@ class TrialReplicas:
         try:
             async with asyncio.timeout(self._settings.removal_seconds):
                 while await self._owned(trial) is not None:  # noqa: ASYNC110 the cache may be behind
-                    await asyncio.sleep(self._settings.removal_poll_seconds)
+                    await asyncio.sleep(REMOVAL_POLL_SECONDS)
         except TimeoutError as error:
             raise errors.Temporary("NotRemoved", f"Deployment {meta['name']} is not removed") from error
 

@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+LOAD_TRIES = 2
+"""Restarts of a generator, and further questions to a replica that does not describe its model, within one
+trial: either may fail once or twice by bad luck, and then it is the load or the replica."""
 _MOST_CHARACTERS = 300
 """Characters of an unexpected error's message to keep."""
 
@@ -213,8 +216,7 @@ class TrialRun:
 
     async def _plan(self, url: str, replica: TrialReplicaState) -> LoadPlan:
         """Return the requests; a replica that does not describe its model is asked again, unless it ends."""
-        retries = self._settings.trials.load_tries
-        for failures in range(retries + 1):
+        for failures in range(LOAD_TRIES + 1):
             try:
                 return await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
             except errors.Temporary as error:
@@ -222,7 +224,7 @@ class TrialRun:
                     raise
                 await self._await_end(replica)
                 self._notes.append(f"{LOAD_RETRIED}: {error}")
-                if failures == retries:
+                if failures == LOAD_TRIES:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
         raise AssertionError("the last try returns or raises")
 
@@ -264,8 +266,7 @@ class TrialRun:
 
     async def _drive(self, url: str, plan: LoadPlan, replica: TrialReplicaState, pod: Object) -> Finished:
         """Measure until the search for the highest load ends; a generator that dies is restarted."""
-        retries = self._settings.trials.load_tries
-        for failures in range(retries + 1):
+        for failures in range(LOAD_TRIES + 1):
             try:
                 async with self._instruments.generator(url, plan, self._cores.generator) as generator:
                     return await self._measure_levels(generator, replica, pod, restarted=failures > 0)
@@ -274,7 +275,7 @@ class TrialRun:
                     raise
                 self._raise_if_ended(self._replicas.state(self._trial, replica.pod_uid))
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
-                if failures == retries:
+                if failures == LOAD_TRIES:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
                 self._notes.append(f"{LOAD_RESTARTED}: {error}")
         raise AssertionError("the last try returns or raises")
@@ -325,7 +326,6 @@ class TrialRun:
             window_summary.summary,
             window_samples,
             self._spec.constraints,
-            self._settings.load,
             self._spec.objective_percentile,
         )
         number = len(self._search.windows) - (1 if step.extends else 0)

@@ -81,7 +81,7 @@ def play(
     observations: list[Observation] = []
     course: list[int | None] = []
     while True:
-        prior = transfer.weigh(problem, models, observations, settings)
+        prior = transfer.weigh(problem, models, observations)
         search = SearchStep(
             problem, tuple(observations), (), Budget(trials), prior, settings, noisy.search_seed
         )

@@ -13,7 +13,7 @@ from serving.embedded.supervisor import liveness
 from serving.system.network.kept_sockets import KeptSockets
 
 ASK_SECONDS = 1.0
-"""Between two questions of the keeper to the owner, as between those of `up` (`supervisor.ask_seconds`)."""
+"""Between two questions of the keeper to the owner, as between those of `up` (`supervisor.ASK_SECONDS`)."""
 ANSWER_SECONDS = 1.0
 """Longest wait for an answer. A hung keeper delays the owner's start by this time."""
 

@@ -305,7 +305,7 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
             raise errors.UserError(
                 f"not ready after {final.supervisor.ready_seconds:.0f} s; the logs are in {where.logs}"
             )
-        await asyncio.sleep(final.supervisor.poll_seconds)
+        await asyncio.sleep(supervisor.POLL_SECONDS)
     keeper.proven = True  # from now on the supervisor restarts every component that ends
     print(f"Slipway is up (pid {os.getpid()}). Ctrl-C stops it.")
     print(f"  gateway   http://{addresses.authority(final.gateway.host, final.gateway.port)}")

@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 COMPONENTS = ("api", "node", "controllers", "gateway", "activator")
 """In the order of their start; all others retry until `api` answers."""
+POLL_SECONDS = 0.1
+"""Between checks of the components: an adopted component is no child process, so its end sends no signal."""
+ASK_SECONDS = 1.0
+"""Between questions to a component's event loop: short beside `hang_seconds`, the silence of a hang."""
 
 
 @contextlib.contextmanager
@@ -88,13 +92,13 @@ class Component:
         self.history = restart_policy.started(self.history, now)
         self._started.set()
 
-    async def until_next_question(self, settings: SupervisorSettings) -> None:
+    async def until_next_question(self) -> None:
         """Wait until its event loop is to be asked: at once after a start, and often before the first answer.
 
         The first answer ends the start, in which a silence of `start_seconds` is allowed; from then on a
         silence of `hang_seconds` is a hang.
         """
-        seconds = settings.poll_seconds if self.answered is None else settings.ask_seconds
+        seconds = POLL_SECONDS if self.answered is None else ASK_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._started.wait(), seconds)
         self._started.clear()
@@ -171,7 +175,7 @@ class Supervisor:
         checked = clock.monotonic()
         while True:
             now = clock.monotonic()
-            if now - checked > self._settings.ask_seconds:
+            if now - checked > ASK_SECONDS:
                 self._excuse(now - checked)
             checked = now
             for component in self._components.values():
@@ -181,7 +185,7 @@ class Supervisor:
                     self._kill_hung(component)
                 if component.identity is None and clock.monotonic() >= component.due:
                     await self._start(component)
-            await asyncio.sleep(self._settings.poll_seconds)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _is_hung(self, component: Component, now: float) -> bool:
         is_silent = restart_policy.is_hung(
@@ -198,7 +202,7 @@ class Supervisor:
             answer = await liveness.ask(socket, self._settings.hang_seconds)
             if answer is not None:
                 component.note_answer(answer, identity)
-            await component.until_next_question(self._settings)
+            await component.until_next_question()
 
     def _excuse(self, seconds: float) -> None:
         """Forgive a silence of `seconds` in which this process checked no component.
@@ -307,7 +311,7 @@ class Supervisor:
                 log.warning("%s did not stop in %.0f s: killed", component.name, self._settings.stop_seconds)
                 processes.send_signal(component.identity, signal.SIGKILL)
                 deadline = clock.monotonic() + self._settings.stop_seconds
-            await asyncio.sleep(self._settings.poll_seconds)
+            await asyncio.sleep(POLL_SECONDS)
         self._data_dir.identity(component.name).unlink(missing_ok=True)
         component.identity = None
 

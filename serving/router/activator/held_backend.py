@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 300.0
 """Longest wait for answers in flight when a backend is gone: the gateway's own limit for a silent stream."""
+RETRY_SECONDS = 0.05
+"""Between attempts at a request when no other replica is ready."""
 
 NO_REPLICA = Refusal("NoReplicaInTime", "no replica was ready in time")
 GONE = Refusal("BackendGone", "this predictor was removed")
@@ -244,7 +246,7 @@ class HeldBackend:
             self.queue.mark_failed(ticket)
             if self._end is not None:
                 raise self._end()
-            await asyncio.sleep(self._settings.retry_seconds)
+            await asyncio.sleep(RETRY_SECONDS)
 
     def _may_repeat(self, lost: int) -> bool:
         """Return whether a request is sent again after `lost` attempts without an answer."""

@@ -54,6 +54,9 @@ log = logging.getLogger(__name__)
 
 ENVOY_CHECK_SECONDS = 0.2
 """Between questions to an Envoy that drains."""
+IDLE_SECONDS = 0.5
+"""The activator closes a connection to a replica that has been idle for one to two times this long: within a
+burst none is idle for so long, and a replica that stops waits until its connections are closed."""
 _LABEL = f"{names.ON_DEMAND_LABEL}=true"
 _SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
@@ -122,7 +125,7 @@ def connections(settings: Settings, sockets: Path) -> aiohttp.ClientSession:
     """Return the client session for requests to replicas, of which some have Unix sockets in `sockets`."""
     return aiohttp.ClientSession(
         # No limit of connections (0): the request queues bound the requests.
-        connector=ReplicaConnector(sockets, limit=0, keepalive_timeout=settings.activator.idle_seconds),
+        connector=ReplicaConnector(sockets, limit=0, keepalive_timeout=IDLE_SECONDS),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.gateway.connect_timeout_seconds),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),

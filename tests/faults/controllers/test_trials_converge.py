@@ -12,15 +12,20 @@ from tests.fakes.instruments import FakeInstruments, node, trial
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane.convergence import QUICK, Case, until
 from tuner.settings import TrialSettings, TunerSettings
+from tuner.trials import controller, replicas
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
 from tuner.trials.run import TrialRun
 from tuner.trials.trial_status import Report
 
-SETTINGS = TunerSettings(
-    trials=TrialSettings(retry_seconds=0.001, aftermath_seconds=0.01, removal_poll_seconds=0.001)
-)
+SETTINGS = TunerSettings(trials=TrialSettings(aftermath_seconds=0.01))
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(replicas, "REMOVAL_POLL_SECONDS", 0.001)
 
 
 def arrange() -> FakeKube:

@@ -14,6 +14,7 @@ import pytest
 
 from serving.errors import Temporary
 from tests.rig.machine.load_users import user_ids
+from tuner.load import locust_process
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings
@@ -73,8 +74,11 @@ async def test_killed_locust_fails_its_window_at_once_and_ends_the_others() -> N
     wait_ended(locusts)
 
 
-async def test_a_locust_that_hangs_fails_its_window_after_the_reply_timeout() -> None:
-    settings = dataclasses.replace(LoadSettings(), reply_timeout=0.5, stop_timeout=0.2)
+async def test_a_locust_that_hangs_fails_its_window_after_the_reply_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locust_process, "STOP_SECONDS", 0.2)
+    settings = dataclasses.replace(LoadSettings(), reply_timeout=0.5)
     async with Generator.start(NOBODY, PLAN, settings, user_ids=user_ids()) as generator:
         locusts = pids(generator)
         await generator.window(1, 0.1)

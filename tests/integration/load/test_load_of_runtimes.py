@@ -85,7 +85,7 @@ async def search(generator: Generator, load: Load, *constraints: Constraint) -> 
             await generator.window(step.level, step.warmup)
         samples = await generator.window(step.level, step.seconds)
         parts = [*parts, samples] if step.extends else [samples]
-        summary = window_summary.summary(joined(parts), constraints, LoadSettings())
+        summary = window_summary.summary(joined(parts), constraints)
         state = highest_load.after(state, summary, extends=step.extends)
     return state, step
 

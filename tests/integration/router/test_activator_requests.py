@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from serving.router.activator import held_backend
 from serving.router.activator.forwarding import Listener
 from serving.router.activator.held_backend import HeldBackend, RequestObserver
 from serving.router.activator.request_queue import QueueTotals, Refusal
@@ -25,11 +26,16 @@ PORT = 8080
 FIRST, SECOND, ABSENT = (Endpoint(own(n), PORT) for n in (60, 61, 62))
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_backend, "RETRY_SECONDS", 0.01)
+
+
 class BackendsRig:
     """One activator's backends, each with its socket, and clients of them."""
 
     def __init__(self, root: Path, clients: aiohttp.ClientSession, **settings: Any) -> None:
-        self.settings = replace(ActivatorSettings(), retry_seconds=0.01, **settings)
+        self.settings = replace(ActivatorSettings(), **settings)
         self.root = root
         self.clients = clients
         self.totals = QueueTotals()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp.web
@@ -12,13 +11,13 @@ import pytest
 
 from serving.kube import Key
 from serving.objects import Object
+from serving.router import prober
 from serving.router.plan.service import Candidate, GatewayService, gateway_service
 from serving.router.prober import ANSWER_BYTES, CandidateProbes, Prober
 from serving.settings import DEFAULTS
 from tests.rig.control_plane.convergence import running, until
 
 KEY = Key("n", "digits")
-SETTINGS = replace(DEFAULTS.gateway, probe_retry_seconds=0.01)
 
 
 class PrivateListener:
@@ -54,10 +53,13 @@ async def listener(tmp_path: Path) -> AsyncIterator[PrivateListener]:
 
 
 @pytest.fixture
-async def probes(tmp_path: Path) -> AsyncIterator[CandidateProbes]:
+async def probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CandidateProbes]:
+    monkeypatch.setattr(prober, "RETRY_SECONDS", 0.01)
     reports.clear()
     probes = CandidateProbes(
-        Prober(tmp_path / "probe.sock", 5.0), SETTINGS, lambda key, results: reports.append((key, results))
+        Prober(tmp_path / "probe.sock", 5.0),
+        DEFAULTS.gateway,
+        lambda key, results: reports.append((key, results)),
     )
     async with running(probes.run()):
         yield probes
@@ -139,7 +141,7 @@ async def test_candidate_is_probed_until_it_succeeds_and_each_new_result_is_repo
     await until(lambda: reports[-1] == (KEY, {"new": "", "other": ""}))
     requests = len(listener.requests)
     assert probes.follow(KEY, service(new=(2, ["/ready"]), other=(1, ["/ready"]))) == {"new": "", "other": ""}
-    await asyncio.sleep(5 * SETTINGS.probe_retry_seconds)
+    await asyncio.sleep(5 * prober.RETRY_SECONDS)
     assert len(listener.requests) == requests, "a proven candidate is not probed again"
 
 
@@ -160,7 +162,7 @@ async def test_result_is_dropped_and_the_probe_ends(
     assert probes.follow(KEY, leave()) == {}
     await asyncio.sleep(0)
     requests = len(listener.requests)
-    await asyncio.sleep(5 * SETTINGS.probe_retry_seconds)
+    await asyncio.sleep(5 * prober.RETRY_SECONDS)
     assert len(listener.requests) <= requests + 1, "one request may have been under way"
     assert probes.follow(KEY, service(new=(1, ["/ready"]))) == {}, "the next replica is probed anew"
     listener.sick.clear()

@@ -26,17 +26,21 @@ from tests.rig.control_plane.convergence import QUICK, running, until
 from tuner import trial_record
 from tuner.objective import objective_value
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
-from tuner.trials import trial_deployment
+from tuner.trials import controller, replicas, trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
-from tuner.trials.run import TrialRun, measurement_limit
+from tuner.trials.run import LOAD_TRIES, TrialRun, measurement_limit
 from tuner.trials.trial_status import Report
 
-QUICKLY = TrialSettings(
-    retry_seconds=0.001, aftermath_seconds=0.2, removal_poll_seconds=0.001, most_seconds=30.0
-)
+QUICKLY = TrialSettings(aftermath_seconds=0.2, most_seconds=30.0)
 Node = Callable[[FakeKube], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(replicas, "REMOVAL_POLL_SECONDS", 0.001)
 
 
 class Trials:
@@ -176,7 +180,7 @@ async def test_trial_fails_with_load_failed_when_the_generator_always_dies() -> 
         api.add(kinds.TRIAL, trial("pe-1"))
         status = await trials.end_of()
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "LoadFailed", "locust died")
-    assert len(trials.instruments.generators) == QUICKLY.load_tries + 1
+    assert len(trials.instruments.generators) == LOAD_TRIES + 1
 
 
 def not_described(count: int) -> None:
@@ -203,7 +207,7 @@ async def test_trial_fails_with_load_failed_when_the_replica_never_gives_metadat
         "LoadFailed",
         "GET http://replica/v2/models/m: status 503",
     )
-    assert trials.instruments.plans == QUICKLY.load_tries + 1
+    assert trials.instruments.plans == LOAD_TRIES + 1
     record = trial_record.parse(next(iter(trials.api.find(kinds.TRIAL))))
     assert record.failed_to_load
     assert not record.load_is_invalid

@@ -30,7 +30,7 @@ from dataclasses import replace
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Window
-from tuner.load.level_search import results
+from tuner.load.level_search import load_model, results
 from tuner.load.level_search.load_model import LoadModel
 from tuner.load.level_search.messages import ended
 from tuner.load.level_search.state import Finished, MeasureLevel, State
@@ -43,6 +43,31 @@ from tuner.load.level_search.verdicts import (
 )
 from tuner.settings import LoadSettings
 
+PROBE_SHARE = 0.25
+"""Share of `windowSeconds` for a load while the search for the highest load runs; the result gets a whole
+one."""
+SETTLE_SHARE = 0.25
+"""Share of `warmupSeconds` for each load after the first: the target is warm by then, only its queue
+changes."""
+RESOLUTION = 1.15
+"""Ratio below which two loads count as equal: of the result to the nearest whole window, and of the lowest
+load at which the target fails to the highest at which it does not."""
+MOST_LEVELS = 16
+"""Windows after which no other load is tried: 1 to 2,048 users by doubling, or growth, bisection and the
+loads near the result together."""
+NEAR_WINDOWS = 5
+"""Windows at loads within a factor of two of the result, if there are so many loads: a short window takes one
+or two of a trial's ten seconds, most of which are its start."""
+_GROWTH = 2.0
+"""Factor from one load to the next: 1 to 1,024 users by doubling take eleven windows."""
+_LEAP = 8.0
+"""Largest factor from one load to the next, when latencies are far below their limits."""
+_KNEE = 1.05
+"""Ratio of throughputs up to which more users give no more."""
+_WHOLE_WINDOWS = 3
+"""Most loads that get a whole window: each moves the result, and none need be the last to do so."""
+_LONGEST_WINDOW = 1.5
+"""Longest last window, in `windowSeconds`, when the window is not steady or does not decide."""
 _SETTLING_LATENCY = ("latency", 99)
 """Metric and percentile of the latency after which nearly all answers are to requests of the new rate."""
 _FEW_REQUESTS = 5
@@ -73,7 +98,7 @@ def begin(
 def most_seconds(load: Load, settings: LoadSettings) -> float:
     """Return an upper limit of the seconds of a search: its windows, and the waits before them."""
     # The first rate may be measured twice, and each window of the search extended or repeated.
-    windows = len(load.levels) + 1 if load.levels else 2 * settings.most_levels
+    windows = len(load.levels) + 1 if load.levels else 2 * MOST_LEVELS
     waits = load.warmup_seconds + 2 * settings.request_timeout + settings.drain_timeout
     return windows * (waits + load.window_seconds)
 
@@ -122,7 +147,7 @@ def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel
     if model is None:  # no load is known to work
         return _rest_of_window(state, verdicts[0]) or ended(state, verdicts[0].window, "Measured")
     level = _next_level(state, verdicts, model)
-    if level is not None and len(state.windows) < state.settings.most_levels:
+    if level is not None and len(state.windows) < MOST_LEVELS:
         return _new_window(state, level)
     expected = results.expected(state, verdicts, model)
     if expected.throughput.high < state.stop_below:
@@ -201,7 +226,7 @@ def _rest_of_window(state: State, verdict: LevelVerdict) -> MeasureLevel | None:
 
 
 def _new_window(state: State, level: float, *, full_length: bool = False) -> MeasureLevel:
-    share = 1.0 if full_length else state.settings.probe_share
+    share = 1.0 if full_length else PROBE_SHARE
     return MeasureLevel(level, _warmup(state, level), state.load.window_seconds * share, extends=False)
 
 
@@ -213,7 +238,7 @@ def _warmup(state: State, level: float) -> float:
     """
     if not state.windows:
         return float(state.load.warmup_seconds)
-    settled = state.load.warmup_seconds * state.settings.settle_share
+    settled = state.load.warmup_seconds * SETTLE_SHARE
     lower = [window for window in state.windows if window.level <= level]
     if state.load.mode == "closed" or not lower:
         return settled
@@ -229,7 +254,7 @@ def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLev
     """
     last = next(verdict for verdict in verdicts if verdict.index == len(state.windows) - 1)
     planned, full = state.planned[-1], float(state.load.window_seconds)
-    short = state.settings.probe_share * full
+    short = PROBE_SHARE * full
     may_break = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
     if _may_be_answered(state):
         seconds = min(max(full, state.settings.request_timeout), 2 * planned)
@@ -256,35 +281,34 @@ def _next_level(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel
         return _bisection(state, model, top.level, failing.level)
     if top.level >= cap:
         return None
-    if state.load.mode == "closed" and len(verdicts) > 1 and _growth_is_over(state, verdicts, model):
+    if state.load.mode == "closed" and len(verdicts) > 1 and _growth_is_over(verdicts, model):
         return None
     return min(cap, _higher_level(state, verdicts, model, top))
 
 
-def _growth_is_over(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> bool:
+def _growth_is_over(verdicts: Sequence[LevelVerdict], model: LoadModel) -> bool:
     """Return whether more users would break the limits or give no more throughput."""
-    settings = state.settings
     top = highest_working(verdicts).level
     # The least number of users that a window can tell apart from the highest working one.
-    more = max(top + 1, float(math.floor(settings.resolution * top)))
+    more = max(top + 1, float(math.floor(RESOLUTION * top)))
     if model.limited and model.highest(more, deviations=0.0) < more:
         return True
     if len(verdicts) <= _FLAT_LEVELS:
         return False
     rates = [verdict.rate for verdict in verdicts]
     earlier, latest = rates[:-_FLAT_LEVELS], rates[-_FLAT_LEVELS:]
-    return max(latest) <= settings.knee * max(earlier)
+    return max(latest) <= _KNEE * max(earlier)
 
 
 def _higher_level(
     state: State, verdicts: Sequence[LevelVerdict], model: LoadModel, top: LevelVerdict
 ) -> float:
     """Return a higher level; of users, as many as are expected to meet the limits."""
-    grown = state.settings.growth * top.level
+    grown = _GROWTH * top.level
     if state.load.mode == "closed":
         if not model.limited:
             return grown
-        leap = min(state.cap, state.settings.leap * top.level)
+        leap = min(state.cap, _LEAP * top.level)
         expected = model.highest(leap, deviations=0.0)
         # A single level shows nothing of the growth of latency: the expected load may be too low.
         return max(expected, grown) if len(verdicts) == 1 else max(expected, top.level + 1)
@@ -301,13 +325,13 @@ def _bisection(state: State, model: LoadModel, works: float, fails: float) -> fl
     None if the two are close, or if the model expects each level above the working one to break the limits.
     """
     closed = state.load.mode == "closed"
-    if fails / works <= state.settings.resolution or (closed and fails - works <= 1):
+    if fails / works <= RESOLUTION or (closed and fails - works <= 1):
         return None
-    expected = model.highest(fails - 1 if closed else fails, state.settings.safety)
+    expected = model.highest(fails - 1 if closed else fails, load_model.SAFETY)
     if expected <= works:
         return None
-    # A smaller step than `resolution` would measure the same load again.
-    highest = max(expected, state.settings.resolution * works)
+    # A smaller step than `RESOLUTION` would measure the same load again.
+    highest = max(expected, RESOLUTION * works)
     if not closed:
         return min((works + fails) / 2, highest)
     geometric_mean = float(round(math.sqrt(works * fails)))
@@ -319,13 +343,13 @@ def _neighbour_window(
 ) -> MeasureLevel | None:
     """Return a window of a new load near the result's; None if enough windows are near.
 
-    None as well if no latency is limited, or after `most_levels` windows.
+    None as well if no latency is limited, or after `MOST_LEVELS` windows.
     """
-    settings, failing = state.settings, lowest_failing(verdicts)
+    failing = lowest_failing(verdicts)
     near = [
         window for window in state.windows if max(window.level, level) <= _NEAR * min(window.level, level)
     ]
-    if not model.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
+    if not model.limited or len(near) >= NEAR_WINDOWS or len(state.windows) >= MOST_LEVELS:
         return None
     upper = state.cap if failing is None else failing.level
     for factor in _NEIGHBOUR_FACTORS[state.load.mode]:
@@ -340,7 +364,7 @@ def _neighbour_window(
 def _full_window(state: State, verdicts: Sequence[LevelVerdict], level: float) -> MeasureLevel | None:
     """Return a window of full length at the result's load, or a longer one if that window was unsteady.
 
-    None if this load had its full window, or if `whole_windows` loads had one.
+    None if this load had its full window, or if `_WHOLE_WINDOWS` loads had one.
     """
     same = [verdict for verdict in verdicts if verdict.works and _is_same_load(state, verdict.level, level)]
     last = next((verdict for verdict in same if verdict.index == len(state.windows) - 1), None)
@@ -348,8 +372,8 @@ def _full_window(state: State, verdicts: Sequence[LevelVerdict], level: float) -
     if any(verdict.full_length for verdict in same):
         if last is None or last.window.steady:
             return None
-        seconds *= state.settings.most_windows
-    elif sum(verdict.full_length for verdict in verdicts) >= state.settings.whole_windows:
+        seconds *= _LONGEST_WINDOW
+    elif sum(verdict.full_length for verdict in verdicts) >= _WHOLE_WINDOWS:
         return None
     if last is None:
         return _new_window(state, level, full_length=True)
@@ -357,7 +381,7 @@ def _full_window(state: State, verdicts: Sequence[LevelVerdict], level: float) -
 
 
 def _is_same_load(state: State, first: float, second: float) -> bool:
-    """Return whether a window cannot tell two loads apart: within `resolution`, or one user."""
+    """Return whether a window cannot tell two loads apart: within `RESOLUTION`, or one user."""
     smallest_step = 1.0 if state.load.mode == "closed" else 0.0
-    tolerance = (state.settings.resolution - 1) * min(first, second)
+    tolerance = (RESOLUTION - 1) * min(first, second)
     return abs(first - second) <= max(smallest_step, tolerance)

@@ -16,6 +16,9 @@ from tuner.load.level_search.state import LoadPoint, State
 from tuner.load.level_search.verdicts import LevelVerdict, highest_working, level_verdicts, lowest_failing
 from tuner.settings import LoadSettings
 
+_ENOUGH = 0.98
+"""Share of the highest throughput at which fewer users are the result: a short window cannot tell them
+apart."""
 _FINE = 1.1
 """Ratio between neighbouring loads of `load_points`, finer than a trial resolves."""
 
@@ -98,9 +101,9 @@ def model_of(state: State, verdicts: Sequence[LevelVerdict]) -> LoadModel | None
 def expected(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> Window:
     """Return the values of the highest load within the limits.
 
-    Of users, the values are of the fewest that give the share `enough` of this load's throughput.
+    Of users, the values are of the fewest that give the share `_ENOUGH` of this load's throughput.
     """
-    level = model.highest(highest_working(verdicts).level, state.settings.safety)
+    level = model.highest(highest_working(verdicts).level, load_model.SAFETY)
     if state.load.mode == "closed":
-        level = model.fewest(level, state.settings.enough)
+        level = model.fewest(level, _ENOUGH)
     return model.at(level)

@@ -12,11 +12,14 @@ from serving.resources.tuning.trial import Estimate, LatencyAt, Usage, Window
 from tuner.constraints import bound_of, measured_value
 from tuner.load.windows import backlog, estimates, steadiness
 from tuner.load.windows.samples import Floats, Samples
-from tuner.settings import LoadSettings
 
 Meets = Literal["Yes", "No", "Unsure"]
 _SHOWN = (50, 90, 95, 99)
 """Percentiles of every window."""
+_BUSY = 0.9
+"""Share of its cores from which the load generator counts as the limit, and not the target."""
+_LATE = 0.05
+"""Share of requests sent late from which the load generator counts as the limit, and not the target."""
 _SLICES = 128
 """Intervals of a window in which answers are counted for the confidence interval of throughput."""
 _STUCK = 20.0
@@ -28,7 +31,6 @@ trial."""
 def summary(
     samples: Samples,
     constraints: Sequence[Constraint],
-    settings: LoadSettings,
     objective_percentile: int | None = None,
 ) -> Window:
     """Return the summary of a window, without its beginning if the beginning differs from the rest.
@@ -42,7 +44,6 @@ def summary(
     Args:
         samples: of the window.
         constraints: of the experiment.
-        settings: when the load generator counts as the limit.
         objective_percentile: if the experiment's objective is a latency: its percentile.
     """
     start = steadiness.beginning(samples)
@@ -59,7 +60,7 @@ def summary(
         error_rate=estimates.share(failed.astype(np.float64), additional_ones=_stuck(kept)),
         usage=Usage(generator_cpu=kept.generator_cpu),
         steady=steadiness.steady(samples, start),
-        generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
+        generator_limited=kept.generator_cpu >= _BUSY or kept.late >= _LATE,
         meets=meets(kept, constraints),
         kept_up=backlog.keeps_up(samples) if samples.mode == "open" else None,
     )

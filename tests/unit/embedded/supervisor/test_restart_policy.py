@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.supervisor import restart_policy
+from serving.embedded.supervisor import restart_policy, supervisor
 from serving.embedded.supervisor.restart_policy import Fail, Restart, RestartHistory
 from serving.settings import SupervisorSettings
 
@@ -16,7 +16,7 @@ def test_killed_component_is_restarted_within_a_second() -> None:
     assert ended(RestartHistory(started=0), -9, 100.0) == Restart(
         SETTINGS.restart_seconds, RestartHistory(1, 0)
     )
-    assert SETTINGS.restart_seconds + SETTINGS.poll_seconds < 1
+    assert SETTINGS.restart_seconds + supervisor.POLL_SECONDS < 1
 
 
 def test_misconfigured_component_stops_slipway_up_only_before_all_were_up() -> None:
@@ -64,5 +64,5 @@ def test_component_is_hung_after_its_silence_and_not_while_it_starts(answered: f
 
 
 def test_hung_component_is_back_within_ten_seconds() -> None:
-    noticed = SETTINGS.ask_seconds + SETTINGS.hang_seconds + SETTINGS.poll_seconds
+    noticed = supervisor.ASK_SECONDS + SETTINGS.hang_seconds + supervisor.POLL_SECONDS
     assert noticed + SETTINGS.restart_seconds < 10

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import jsonschema
 import pytest
@@ -15,9 +16,10 @@ from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Window
 from tests.objects.tuning import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
-from tuner.load.level_search import results
+from tuner.load.level_search import load_model, results
 from tuner.report import content
 from tuner.report.schema import Report
+from tuner.search import ranking
 from tuner.settings import DEFAULTS
 
 SCHEMA = Path(__file__).parents[3] / "golden" / "report.schema.json"
@@ -305,17 +307,28 @@ def test_trials_of_an_earlier_model_are_shown_but_not_compared():
         assert changed[part] == alone[part]
 
 
-@pytest.mark.parametrize(
-    ("section", "name", "value", "parts"),
-    [
-        ("load", "request_timeout", 0.01, {"bounds"}),
-        ("load", "reach", 0.1, {"bounds", "courses"}),
-        ("search", "safety_quantile", 9.0, {"cautions", "steps"}),
-    ],
-)
-def test_a_setting_changes_only_the_parts_of_the_report_that_depend_on_it(
-    report: Object, section: str, name: str, value: float, parts: set[str]
-) -> None:
-    settings = replace(DEFAULTS, **{section: replace(getattr(DEFAULTS, section), **{name: value})})
+def test_the_timeout_of_requests_changes_only_the_bounds_of_the_report(report: Object) -> None:
+    settings = replace(DEFAULTS, load=replace(DEFAULTS.load, request_timeout=0.01))
     changed = content.of(*measured_experiments.story(), NOW, settings)
+    assert {part for part in report if report[part] != changed[part]} == {"bounds"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "parts"),
+    [
+        (load_model, "PRIOR", replace(load_model.PRIOR, reach=0.1), {"bounds", "courses"}),
+        (ranking, "SAFETY_QUANTILE", 9.0, {"cautions", "steps"}),
+    ],
+    ids=["reach of the curves", "safety quantile"],
+)
+def test_a_constant_changes_only_the_parts_of_the_report_that_depend_on_it(
+    report: Object,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
+    value: object,
+    parts: set[str],
+) -> None:
+    monkeypatch.setattr(module, name, value)
+    changed = content.of(*measured_experiments.story(), NOW, DEFAULTS)
     assert {part for part in report if report[part] != changed[part]} == parts

@@ -23,7 +23,7 @@ def test_regret_excludes_specs_with_less_memory_than_one_that_ran_out_of_it():
     good_rows = [row for row, (memory, _) in enumerate(SPACE.ranks) if memory == 3]
     failed_rows = [row for row, (memory, _) in enumerate(SPACE.ranks) if memory == 2]
     observations = [*map(good, good_rows), *(Observation(row, cause="memory") for row in failed_rows)]
-    by_count = regrets(SPACE, observations, DEFAULTS.search)
+    by_count = regrets(SPACE, observations)
     assert by_count[len(good_rows)] > 0
     assert by_count[len(observations)] == 0
 

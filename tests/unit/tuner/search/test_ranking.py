@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reference.known_surfaces import grid
-from tuner.search import ranking
+from tuner.search import next_decision, ranking
 from tuner.search.decision_values import Alternative, Impossible
 from tuner.search.next_decision import decide
 from tuner.search.posterior import predict
@@ -27,8 +27,8 @@ from tuner.settings import SearchSettings
 
 SPACE = grid(range(4), range(3), log_bounds=(0.0,))
 Z99 = 2.33
-ENOUGH = SearchSettings(least_trials=1, regret=1.0)
-"""Ends a search at once, but for its confirmations."""
+ENOUGH = SearchSettings(regret=1.0)
+"""Ends a search at `LEAST_TRIALS`, but for its confirmations."""
 
 
 def seen(row: int, objective: float, margin: float, **more) -> Observation:
@@ -82,7 +82,8 @@ def test_deviation_falls_when_a_spec_is_measured_again():
     assert second.deviation < first.deviation
 
 
-def test_spec_whose_trials_all_stopped_early_ranks_but_is_not_the_best():
+def test_spec_whose_trials_all_stopped_early_ranks_but_is_not_the_best(monkeypatch):
+    monkeypatch.setattr(next_decision, "LEAST_TRIALS", 1)
     observations = [seen(0, 0.0, -1.0), seen(5, 1.0, -1.0, censored=True), seen(11, 0.5, -1.0)]
     specs = ranked(observations, predict(SPACE, observations), quantile=Z99)
     assert specs[0].index == 5

@@ -52,13 +52,13 @@ def test_similar_services_make_the_first_trials_good(similar):
 def test_earlier_experiments_lose_their_weight_when_they_mislead(opposite):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
-    assert learn(SERVICE.problem, opposite, seen, SETTINGS) is None
+    assert learn(SERVICE.problem, opposite, seen) is None
 
 
 def test_earlier_experiments_keep_their_weight_when_they_rank_correctly(similar):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
-    prior = learn(SERVICE.problem, similar, seen, SETTINGS)
+    prior = learn(SERVICE.problem, similar, seen)
     assert prior is not None
     assert sum(weight for _, weight in prior.weights) == pytest.approx(1)
 
@@ -66,7 +66,7 @@ def test_earlier_experiments_keep_their_weight_when_they_rank_correctly(similar)
 def test_earlier_experiment_that_ranks_better_has_the_larger_weight(similar, opposite):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
-    prior = learn(SERVICE.problem, [similar[0], opposite[1]], seen, SETTINGS)
+    prior = learn(SERVICE.problem, [similar[0], opposite[1]], seen)
     assert prior is not None
     (_, good), (_, bad) = prior.weights
     assert good > 5 * bad
@@ -149,7 +149,7 @@ def test_search_continues_when_only_earlier_experiments_rank_the_unmeasured_spec
     """All kinds but the third were measured, and rank as in the earlier experiments; the third is unknown."""
     rows = (0, 3, 5, 7, 8, 11, 12, 13, 15, 24, 27, 31)
     seen = seen_of(of_kinds(1.0, 1.5, 2.5, 0.5), rows)
-    assert learn(KINDS, third_is_worst, seen, SETTINGS) is not None
+    assert learn(KINDS, third_is_worst, seen) is not None
     decision = decide(KINDS, seen, (), Budget(30), third_is_worst, settings=SETTINGS)
     assert isinstance(decision, Explore)
     assert decision.expected_regret > SETTINGS.regret
@@ -171,11 +171,11 @@ def test_search_leaves_specs_near_failed_ones_despite_earlier_experiments():
 def test_earlier_experiment_of_few_trials_has_no_model(similar):
     short = [replace(experiment, observations=experiment.observations[:3]) for experiment in similar]
     assert earlier_models(SERVICE.problem, short) == ()
-    assert learn(SERVICE.problem, short, [], SETTINGS) is None
+    assert learn(SERVICE.problem, short, []) is None
 
 
 def test_margins_shift_by_the_ratio_of_the_bounds(similar):
-    loose, tight = (learn(KnownService(bound=bound).problem, similar, [], SETTINGS) for bound in (0.2, 0.02))
+    loose, tight = (learn(KnownService(bound=bound).problem, similar, []) for bound in (0.2, 0.02))
     assert loose is not None
     assert tight is not None
     assert np.allclose(tight.margins[0] - loose.margins[0], math.log(10))
@@ -191,8 +191,8 @@ def test_constraint_is_learned_only_from_experiments_that_have_it(similar):
         problem=replace(similar[1].problem, log_bounds=()),
         observations=tuple(replace(seen, margins=()) for seen in similar[1].observations),
     )
-    alone = learn(SERVICE.problem, similar[:1], [], SETTINGS)
-    prior = learn(ours, [latency, free], [], SETTINGS)
+    alone = learn(SERVICE.problem, similar[:1], [])
+    prior = learn(ours, [latency, free], [])
     assert alone is not None
     assert prior is not None
     assert np.all(prior.margins[0] == 0)
@@ -207,7 +207,7 @@ def test_first_spec_is_one_that_booted_in_earlier_experiments(similar):
 
 def test_earlier_experiment_whose_specs_never_booted_is_not_learned_from():
     never = Earlier("e", SERVICE.problem, tuple(Observation(row, cause="crash") for row in range(20)))
-    assert learn(SERVICE.problem, [never], [], SETTINGS) is None
+    assert learn(SERVICE.problem, [never], []) is None
 
 
 def test_earlier_experiment_without_prices_predicts_the_same_at_any_prices():

@@ -13,7 +13,7 @@ from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tests.reference.queueing import BatchingTarget, Pipeline, QueueingTarget, exponential, steady_service
-from tuner.load.level_search import highest_load, messages, results
+from tuner.load.level_search import highest_load, load_model, messages, results
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.level_search.verdicts import level_verdicts
 from tuner.load.windows import backlog, window_summary
@@ -49,10 +49,9 @@ def search(
     load: Load,
     *constraints: Constraint,
     stop_below: float | None = None,
-    safety: float = SETTINGS.safety,
 ) -> SearchResult:
     """Run the search as a trial does."""
-    state = highest_load.begin(load, constraints, replace(SETTINGS, safety=safety), stop_below)
+    state = highest_load.begin(load, constraints, SETTINGS, stop_below)
     parts: list[Samples] = []
     levels, seconds = [], 0.0
     while isinstance(step := highest_load.next_step(state), MeasureLevel):
@@ -60,7 +59,7 @@ def search(
         seconds += step.warmup + step.seconds
         levels += [] if step.extends else [step.level]
         parts = [*parts, samples] if step.extends else [samples]
-        window = window_summary.summary(joined(parts), constraints, SETTINGS)
+        window = window_summary.summary(joined(parts), constraints)
         state = highest_load.after(state, window, extends=step.extends)
     return SearchResult(state, step, levels, seconds)
 
@@ -197,20 +196,21 @@ def test_search_continues_when_a_few_of_few_requests_are_slow() -> None:
     assert min(rates) > 350
 
 
-def test_allowance_makes_the_result_meet_the_limit_in_another_window() -> None:
+def test_allowance_makes_the_result_meet_the_limit_in_another_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open loop ends near its limit, where some rates meet it in one window only by chance."""
     limit = p99("60ms")
 
-    def breaks_again(safety: float, seed: int) -> bool:
+    def breaks_again(seed: int) -> bool:
         load = Load(mode="open", window_seconds=4, warmup_seconds=1)
-        outcome = search(QueueingTarget(exponential(0.01), 8, seed=seed), load, limit, safety=safety)
+        outcome = search(QueueingTarget(exponential(0.01), 8, seed=seed), load, limit)
         again = QueueingTarget(exponential(0.01), 8, seed=100 + seed).window(
             "open", outcome.result.level, 7.5
         )
-        return window_summary.worst_ratio(window_summary.summary(again, [limit], SETTINGS), [limit]) > 1
+        return window_summary.worst_ratio(window_summary.summary(again, [limit]), [limit]) > 1
 
-    careless = sum(breaks_again(0.0, seed) for seed in range(25))
-    careful = sum(breaks_again(SETTINGS.safety, seed) for seed in range(25))
+    careful = sum(breaks_again(seed) for seed in range(25))
+    monkeypatch.setattr(load_model, "SAFETY", 0.0)
+    careless = sum(breaks_again(seed) for seed in range(25))
     assert careful <= 1
     assert careless >= careful + 3
 
@@ -273,7 +273,7 @@ def test_message_explains_why_no_higher_load_was_tried(load: Load, reason: str) 
     state = highest_load.begin(load, [p99("100ms")], SETTINGS)
     state = highest_load.after(
         state,
-        window_summary.summary(BatchingTarget().window("closed", 1, 10), [p99("100ms")], SETTINGS),
+        window_summary.summary(BatchingTarget().window("closed", 1, 10), [p99("100ms")]),
         extends=False,
     )
     assert reason in messages.ended(state, state.windows[0], "Measured").message
@@ -306,7 +306,7 @@ def test_load_settles_for_the_duration_of_an_answer_when_the_rate_changes(
     while isinstance(step := highest_load.next_step(state), MeasureLevel):
         samples = target.window(load.mode, step.level, step.seconds)
         warmups += [] if step.extends else [step.warmup]
-        state = highest_load.after(state, window_summary.summary(samples, [], SETTINGS), extends=step.extends)
+        state = highest_load.after(state, window_summary.summary(samples, []), extends=step.extends)
     assert warmups[0] == 1
     assert all(2.0 < each < 2.2 if mode == "open" else each == 0.25 for each in warmups[1:])
     assert len(warmups) > 2
@@ -321,7 +321,7 @@ def piped(load: Load, seconds: float, *constraints: Constraint, stop_below: floa
             target.run(load.mode, step.level, step.warmup)
         samples = target.run(load.mode, step.level, step.seconds)
         parts = [*parts, samples] if step.extends else [samples]
-        window = window_summary.summary(joined(parts), constraints, SETTINGS)
+        window = window_summary.summary(joined(parts), constraints)
         state = highest_load.after(state, window, extends=step.extends)
     return step
 
@@ -339,7 +339,7 @@ def test_first_rate_is_measured_again_when_answers_take_longer_than_its_warm_up(
 
 def test_window_whose_load_had_not_settled_is_on_no_curve() -> None:
     target = Pipeline(8.0)
-    filling, settled = (window_summary.summary(target.run("open", 5.0, 10.0), (), SETTINGS) for _ in range(2))
+    filling, settled = (window_summary.summary(target.run("open", 5.0, 10.0), ()) for _ in range(2))
     assert (filling.kept_up, settled.kept_up) == (False, True)
     begun = highest_load.begin(Load(mode="open"), (), SETTINGS)
     state = replace(begun, windows=(filling, settled), planned=(10.0, 10.0))
@@ -396,7 +396,7 @@ BURSTS = np.repeat(np.arange(0.45, 2.5, 0.5), 200)
 )
 def test_rate_is_behind_when_the_waiting_requests_grow(samples: Samples, *, kept_up: bool) -> None:
     state = replace(highest_load.begin(Load(mode="open"), [], SETTINGS), planned=(2.5,))
-    window = window_summary.summary(samples, [], SETTINGS)
+    window = window_summary.summary(samples, [])
     (verdict,) = level_verdicts(replace(state, windows=(window,)))
     assert verdict.kept_up is kept_up
 
@@ -489,7 +489,7 @@ def test_result_is_between_the_measured_loads(
         mode=mode, window_seconds=2, warmup_seconds=1, max_level="256" if mode == "closed" else "1000"
     )
     outcome = search(target, load, *constraints)
-    assert len(outcome.state.windows) <= 2 * SETTINGS.most_levels
+    assert len(outcome.state.windows) <= 2 * highest_load.MOST_LEVELS
     levels = [window.level for window in outcome.state.windows]
     assert min(levels) <= outcome.result.level <= max(levels)
     assert outcome.end.reason in {"Measured", "BreaksConstraint"}

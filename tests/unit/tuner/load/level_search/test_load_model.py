@@ -117,7 +117,7 @@ def test_one_stall_lowers_the_highest_load_little() -> None:
 def test_needed_bound_is_the_least_limit_that_gives_the_load(level: int) -> None:
     (need,) = model_of(p99("60ms")).needs(level)
     levels = [
-        model_of(p99(f"{1000 * need * share:.3f}ms")).highest(128, SETTINGS.safety) for share in (0.9, 1.1)
+        model_of(p99(f"{1000 * need * share:.3f}ms")).highest(128, load_model.SAFETY) for share in (0.9, 1.1)
     ]
     assert levels[0] < level < levels[1]
 
@@ -153,7 +153,7 @@ def test_limit_near_the_expected_latency_is_unsure() -> None:
 def test_result_has_the_scatter_of_windows_only_with_a_limit() -> None:
     limited, free = model_of(p99("60ms")).at(32), model_of().at(32)
     few = float(latency_curve.sampling_deviation(np.array([2 * limited.throughput.value]), 99)[0])
-    assert few < limited.scatter < math.hypot(few, SETTINGS.scatter)
+    assert few < limited.scatter < math.hypot(few, load_model.PRIOR.scatter)
     assert free.scatter is None
 
 

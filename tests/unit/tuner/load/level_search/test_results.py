@@ -29,9 +29,7 @@ def measured(
     while isinstance(step := highest_load.next_step(state), MeasureLevel):
         samples = target.window(load.mode, step.level, step.seconds)
         parts = [*parts, samples] if step.extends else [samples]
-        state = highest_load.after(
-            state, window_summary.summary(joined(parts), limits, SETTINGS), extends=step.extends
-        )
+        state = highest_load.after(state, window_summary.summary(joined(parts), limits), extends=step.extends)
     return state, step
 
 
@@ -64,7 +62,7 @@ def test_short_window_stays_short_when_read_from_the_status(seed: int) -> None:
 def test_loads_near_the_result_are_measured() -> None:
     state, end = measured(BatchingTarget(), CLOSED)
     near = {window.level for window in state.windows if 0.5 <= window.level / end.result.level <= 2}
-    assert len(near) >= SETTINGS.near_windows
+    assert len(near) >= highest_load.NEAR_WINDOWS
 
 
 def test_curve_has_each_measured_load_and_the_result() -> None:

@@ -13,9 +13,6 @@ from tests.reference.queueing import QueueingTarget, exponential, steady_service
 from tuner.constraints import bound_of
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
-from tuner.settings import LoadSettings
-
-SETTINGS = LoadSettings()
 
 
 def samples(latency: list[float] | np.ndarray, *, seconds: float = 10.0, **changed: object) -> Samples:
@@ -45,7 +42,7 @@ def latency(at_most: str, percentile: int = 99) -> Constraint:
 
 def test_throughput_excludes_failures() -> None:
     ok = np.arange(2000) % 4 != 0
-    window = window_summary.summary(samples(np.full(2000, 0.01), ok=ok), (), SETTINGS)
+    window = window_summary.summary(samples(np.full(2000, 0.01), ok=ok), ())
     assert window.throughput.value == pytest.approx(150)
     assert (window.requests, window.errors) == (2000, 500)
     assert window.error_rate.value == 0.25
@@ -53,7 +50,7 @@ def test_throughput_excludes_failures() -> None:
 
 
 def test_window_has_the_usual_percentiles_and_those_of_constraints() -> None:
-    window = window_summary.summary(samples(np.full(100, 0.01)), [latency("1s", 75)], SETTINGS)
+    window = window_summary.summary(samples(np.full(100, 0.01)), [latency("1s", 75)])
     assert [at.percentile for at in window.latencies] == [50, 75, 90, 95, 99]
     assert {at.metric for at in window.latencies} == {"latency"}
 
@@ -76,7 +73,7 @@ def test_failed_requests_are_above_every_latency() -> None:
     measured = samples(np.full(3000, 0.001), ok=ok)
     assert window_summary.meets(measured, [latency("1s")]) == "No"
     assert window_summary.meets(measured, [latency("1s", 90)]) == "Yes"
-    window = window_summary.summary(measured, [latency("1s")], SETTINGS)
+    window = window_summary.summary(measured, [latency("1s")])
     assert window_summary.worst_ratio(window, [latency("1s")]) == math.inf
 
 
@@ -93,13 +90,13 @@ def test_limit_is_unsure_when_the_window_ends_during_a_batch() -> None:
     limit = latency("100ms")
     measured = samples(np.full(163, 0.03), seconds=0.5, unfinished=np.full(15, 0.045))
     assert window_summary.meets(measured, [limit]) == "Unsure"
-    window = window_summary.summary(measured, [limit], SETTINGS)
+    window = window_summary.summary(measured, [limit])
     assert window_summary.worst_ratio(window, [limit]) == pytest.approx(0.45)
 
 
 def test_dead_target_breaks_every_constraint() -> None:
     dead = samples([], unfinished=np.full(4, 10.0))
-    window = window_summary.summary(dead, [latency("1s")], SETTINGS)
+    window = window_summary.summary(dead, [latency("1s")])
     assert window.meets == "No"
     assert (window.requests, window.throughput.value, window.latencies) == (0, 0, [])
     assert window_summary.meets(dead, [Constraint(metric="errorRate", at_most="1%")]) == "No"
@@ -110,7 +107,7 @@ def test_answers_longer_than_the_window_are_no_failures() -> None:
     answers = np.geomspace(0.8, 12.8, 40)
     chats = samples(answers, seconds=7.5, unfinished=np.geomspace(0.5, 12.5, 12), ttft=np.full(40, 0.2))
     limits = [Constraint(metric="ttft", at_most="500ms"), Constraint(metric="errorRate", at_most="5%")]
-    window = window_summary.summary(chats, limits, SETTINGS)
+    window = window_summary.summary(chats, limits)
     assert window.error_rate.value == 0
     assert window_summary.worst_ratio(window, limits) == pytest.approx(0.4)
     assert window.meets == "Unsure", "40 requests have no p99"
@@ -122,7 +119,7 @@ def test_request_without_an_answer_for_the_whole_window_failed_when_others_are_q
     age: float, failed: int
 ) -> None:
     hung = samples(np.full(995, 0.01), unfinished=np.full(5, age))
-    assert window_summary.summary(hung, (), SETTINGS).error_rate.value == pytest.approx(failed / 1000)
+    assert window_summary.summary(hung, ()).error_rate.value == pytest.approx(failed / 1000)
 
 
 def test_streams_without_a_token_count_as_slow_when_older_than_the_percentile() -> None:
@@ -132,7 +129,7 @@ def test_streams_without_a_token_count_as_slow_when_older_than_the_percentile() 
     assert window_summary.meets(chats, [limit]) == "Yes"
     stalled = dataclasses.replace(chats, silent=np.full(50, 3.0))
     assert window_summary.meets(stalled, [limit]) == "No"
-    window = window_summary.summary(stalled, [limit], SETTINGS)
+    window = window_summary.summary(stalled, [limit])
     assert window_summary.worst_ratio(window, [limit]) == pytest.approx(6)
     assert window_summary.meets(samples([], silent=np.full(4, 3.0)), [limit]) != "Yes"
 
@@ -142,7 +139,7 @@ def test_ttft_is_unsure_without_a_stream() -> None:
     measured = samples(np.full(100, 0.01))
     assert window_summary.meets(measured, [constraint]) == "Unsure"
     streamed = dataclasses.replace(measured, ttft=np.full(100, 0.2), tokens=np.full(100, 7))
-    window = window_summary.summary(streamed, [constraint], SETTINGS)
+    window = window_summary.summary(streamed, [constraint])
     assert window.meets == "Yes"
     assert window.tokens_per_second == pytest.approx(70)
     assert window_summary.worst_ratio(window, [constraint]) == pytest.approx(0.2)
@@ -153,7 +150,7 @@ def test_dropped_beginning_includes_tokens() -> None:
     values = np.where(np.arange(1000) < 100, 0.1, 0.01) * np.random.default_rng(3).lognormal(0, 0.05, 1000)
     measured = samples(values)
     streamed = dataclasses.replace(measured, ttft=values / 2, itl=values / 4, itl_done=measured.done)
-    window = window_summary.summary(streamed, (), SETTINGS)
+    window = window_summary.summary(streamed, ())
     assert window.seconds < 9.5
     assert {at.metric for at in window.latencies} == {"latency", "ttft", "itl"}
     assert max(at.value for at in window.latencies) < 0.02
@@ -168,20 +165,20 @@ def test_limits_are_seconds_or_shares(text: str, value: float) -> None:
 def test_generator_is_the_limit_when_busy_or_late() -> None:
     calm = samples(np.full(100, 0.01), generator_cpu=0.5, late=0.0)
     for changed, limited in (({}, False), ({"generator_cpu": 0.95}, True), ({"late": 0.2}, True)):
-        window = window_summary.summary(dataclasses.replace(calm, **changed), (), SETTINGS)
+        window = window_summary.summary(dataclasses.replace(calm, **changed), ())
         assert window.generator_limited is limited
 
 
 def test_warm_up_in_the_window_is_dropped() -> None:
     cold = np.concatenate([np.linspace(0.5, 0.02, 60), np.random.default_rng(2).normal(0.01, 0.0005, 940)])
-    window = window_summary.summary(samples(cold), [latency("50ms")], SETTINGS)
+    window = window_summary.summary(samples(cold), [latency("50ms")])
     assert 9.2 < window.seconds < 9.6
     assert window.meets == "Yes"
 
 
 def test_growing_queue_is_not_steady() -> None:
     falling_behind = QueueingTarget(exponential(0.01)).window("open", 130, 10)
-    assert not window_summary.summary(falling_behind, (), SETTINGS).steady
+    assert not window_summary.summary(falling_behind, ()).steady
 
 
 def test_few_steady_windows_are_reported_unsteady() -> None:
@@ -189,7 +186,7 @@ def test_few_steady_windows_are_reported_unsteady() -> None:
     for seed in range(60):
         closed = QueueingTarget(steady_service(0.01), 2, seed=seed).window("closed", 4, 5)
         queue = QueueingTarget(exponential(0.004), seed=seed).window("open", 125, 5)
-        unsteady += sum(not window_summary.summary(window, (), SETTINGS).steady for window in (closed, queue))
+        unsteady += sum(not window_summary.summary(window, ()).steady for window in (closed, queue))
     assert unsteady <= 6  # of 120
 
 
@@ -199,7 +196,7 @@ def test_95_percent_of_windows_have_the_true_p90_and_throughput_of_a_queue() -> 
     truth = math.log(10) / (250 - 100)
     for seed in range(100):
         window = window_summary.summary(
-            QueueingTarget(exponential(0.004), seed=seed).window("open", 100, 10), (), SETTINGS
+            QueueingTarget(exponential(0.004), seed=seed).window("open", 100, 10), ()
         )
         at = next(at for at in window.latencies if at.percentile == 90)
         percentile += at.low <= truth <= at.high
