@@ -84,10 +84,11 @@ bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a mi
 test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBECONFIG
 	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
 
-test-nodes: kubeconfig venv ## Walk docs/cluster.md on the nodes of $KUBECONFIG: INSTALL=a kustomization, MODEL=manifests
-	@test -d '$(INSTALL)' -a -f '$(MODEL)' || { echo "make test-nodes needs INSTALL=a folder with a kustomization on \
-	manifests/install, and MODEL=a file with Model, ModelVersion and one Inference of the digits" >&2; exit 1; }
-	SLIPWAY_NODES_KUBECONFIG=$$KUBECONFIG SLIPWAY_NODES_INSTALL='$(INSTALL)' SLIPWAY_NODES_MODEL='$(MODEL)' \
+test-nodes: kubeconfig venv ## Walk docs/cluster.md on the nodes of $KUBECONFIG, with the images REGISTRY=PREFIX, AUTHORITY=FILE
+	@test -n '$(REGISTRY)' || { echo "make test-nodes needs two nodes, and REGISTRY=the prefix of the images components, \
+	transfer, sklearn and python (make images, make push-images) in a registry without a login; AUTHORITY=the file of its \
+	private authority, if it has one" >&2; exit 1; }
+	SLIPWAY_NODES_KUBECONFIG=$$KUBECONFIG SLIPWAY_NODES_REGISTRY='$(REGISTRY)' SLIPWAY_NODES_AUTHORITY='$(AUTHORITY)' \
 	  $(BIN)/python -m pytest tests/nodes
 
 kubeconfig:
