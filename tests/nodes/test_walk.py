@@ -215,7 +215,6 @@ def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: Registry)
                 story.predictor("stable", "digits-v1", 50), story.predictor("canary", "digits-v2", 50)
             )
         )
-        wait("condition=TrafficShifted", "inference/digits")
         wait("condition=Ready", "inference/digits")
         answers.clear()
         deadline = time.monotonic() + 60
