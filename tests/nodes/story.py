@@ -5,6 +5,7 @@ The images are those of `make images PREFIX=REGISTRY`: components, transfer, skl
 """
 
 import copy
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ def write_installation(folder: Path, registry: Registry) -> None:
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [str(MANIFESTS / "install")],
+        "resources": [os.path.relpath(MANIFESTS / "install", folder)],  # kustomize refuses absolute paths
         "images": [{"name": f"{_EXAMPLE}/slipway/components", "newName": f"{registry.prefix}/components"}],
         "configMapGenerator": [
             {
