@@ -29,8 +29,8 @@ users: [{name: user, user: {token: secret}}]
 current-context: local
 """
 IMPORTS = {
-    "api": "serving.embedded.apiserver.server",
-    "apiWithCommandLineOfCel": "cel.cli, serving.embedded.apiserver.server",
+    "api": "serving.embedded.apiserver.server, serving.resources.catalog",
+    "apiWithCommandLineOfCel": "cel.cli, serving.embedded.apiserver.server, serving.resources.catalog",
     "gateway": "serving.router.gateway",
     "gatewayWithGeneratedClient": "kubernetes.aio.client.api_client, serving.router.gateway",
 }

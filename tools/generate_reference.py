@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from serving.cli.config.explain import SettingDescription, sections, settings
-from serving.resources import catalog
+from serving.resources import catalog, definitions
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -28,7 +28,7 @@ Schema = Mapping[str, Any]
 
 def pages() -> dict[str, str]:
     """Return every page by its file's name."""
-    kinds = {f"{d.kind.plural}.md": _kind(catalog.crd(d)) for d in catalog.DEFINITIONS}
+    kinds = {f"{d.kind.plural}.md": _kind(definitions.crd(d)) for d in catalog.DEFINITIONS}
     return {"README.md": _index(), "settings.md": _settings(), "rights.md": _rights(), **kinds}
 
 

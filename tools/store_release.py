@@ -19,7 +19,7 @@ from serving.data_dir import DataDir
 from serving.embedded.apiserver import server
 from serving.kube import Kube, connect_eventually
 from serving.objects import Object
-from serving.resources import kinds
+from serving.resources import catalog, kinds
 from serving.settings import DEFAULTS
 
 RELEASES = Path(__file__).parent.parent / "tests" / "golden" / "releases"
@@ -32,7 +32,7 @@ KEPT_SECONDS = 1e9
 async def write(data_dir: DataDir) -> dict[str, Any]:
     """Start a server on an empty data directory, write objects of every kind, and return them as listed."""
     api = replace(DEFAULTS.api, port=0, event_ttl_seconds=KEPT_SECONDS)
-    serving = asyncio.create_task(server.run(data_dir, replace(DEFAULTS, api=api)))
+    serving = asyncio.create_task(server.run(data_dir, replace(DEFAULTS, api=api), catalog.DEFINITIONS))
     try:
         async with await connect_eventually(data_dir.kubeconfig, component="release") as kube:
             await _create(kube)

@@ -22,7 +22,7 @@ from serving.controllers.run import run
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.objects import Object
-from serving.resources import catalog, kinds
+from serving.resources import catalog, definitions, kinds
 from serving.settings import DEFAULTS, Settings
 from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
@@ -67,7 +67,7 @@ async def kube(request: pytest.FixtureRequest, cluster_definitions: None) -> Asy
     async with await connect(request.getfixturevalue("contract_kubeconfig"), component="contract") as client:
         if "SLIPWAY_CONTRACT_KUBECONFIG" in os.environ:
             for definition in catalog.DEFINITIONS:
-                await client.apply(CRD, catalog.crd(definition))
+                await client.apply(CRD, definitions.crd(definition))
         yield client
 
 

@@ -28,6 +28,7 @@ from serving.kube.connection.client import Kube, Listing, WatchEvent
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from tests.objects.stored_kinds import STORED_KINDS
 
 Id = tuple[str, str, str]
 """Plural, namespace and name."""
@@ -295,7 +296,7 @@ class FakeKube(Kube):
     ) -> WriteRequest:
         number = next(self._uids)
         options = WriteOptions(manager or self.field_manager, subresource=subresource, force=force)
-        return WriteRequest(options, self.now, uid=f"uid-{number}", suffix=f"{number:05d}")
+        return WriteRequest(STORED_KINDS, options, self.now, uid=f"uid-{number}", suffix=f"{number:05d}")
 
     def _write(self, operation: str) -> "_Write":
         self.writes.append(operation)
@@ -397,7 +398,11 @@ class FakeKube(Kube):
         if uid in alive:
             steps = garbage.steps_for_owner(alive[uid], dependents)
         else:
-            steps = [step for child in dependents for step in garbage.steps_for_dependent(child, alive.get)]
+            steps = [
+                step
+                for child in dependents
+                for step in garbage.steps_for_dependent(STORED_KINDS, child, alive.get)
+            ]
         owners = {reference["uid"] for reference in garbage.references(changed)} & alive.keys()
         for step in steps:
             self._take(step)

@@ -8,6 +8,7 @@ from serving.embedded.apiserver.schema import schemas
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from tests.objects.stored_kinds import STORED_KINDS
 
 ODD_TEXT = (
     "",
@@ -73,7 +74,7 @@ def _maps(draw: st.DrawFn, schema: dict[str, Any], depth: int) -> Any:
 @st.composite
 def objects(draw: st.DrawFn, kind: Kind, base: dict[str, Any]) -> Any:
     """Draw a valid object of the kind with some parts replaced; rarely no object at all."""
-    return draw(_grafted(base, schemas.of(kind), 0))
+    return draw(_grafted(base, STORED_KINDS.schema(kind), 0))
 
 
 @st.composite

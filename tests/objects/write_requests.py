@@ -6,12 +6,13 @@ from serving.embedded.apiserver.writes import write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteRequest
 from serving.objects import Object
 from serving.resources.kinds import Kind
+from tests.objects.stored_kinds import STORED_KINDS
 
 NOW = "2026-01-02T03:04:05Z"
 
 
 def request(manager: str = "tester", **options: Any) -> WriteRequest:
-    return WriteRequest(WriteOptions(manager, **options), now=NOW, uid="uid-1", suffix="abcde")
+    return WriteRequest(STORED_KINDS, WriteOptions(manager, **options), now=NOW, uid="uid-1", suffix="abcde")
 
 
 def create(kind: Kind, body: Object, **options: Any) -> Object:

@@ -166,7 +166,11 @@ def _load(
         return lambda data_dir, settings: module.run_in_pod(
             data_dir, settings, readiness, stopping, **by_name
         )
-    by_position: list[object] = [readiness] if component.takes_readiness else []
+    by_position: list[object] = []
+    if component.definitions:
+        by_position.append(importlib.import_module(component.definitions).DEFINITIONS)
+    if component.takes_readiness:
+        by_position.append(readiness)
     # The controllers that `serving.controllers` may not import: it gets them as arguments.
     by_position += [
         partial(importlib.import_module(controller.module).prepared, **controller.options(configuration))

@@ -33,6 +33,9 @@ class Component:
     takes_kept_sockets: bool = False
     """`run` takes the keyword argument `kept`, a `KeptSockets`, which begins with the sockets that the
     component's previous process used."""
+    definitions: str = ""
+    """The module whose table `DEFINITIONS`, of custom kinds, `run` takes as its third argument. A name, as
+    the module imports pydantic."""
     takes_readiness: bool = False
     """`run` takes a `Readiness` as its third argument."""
     joined: tuple[JoinedController, ...] = ()
@@ -49,11 +52,12 @@ class Component:
     @property
     def modules(self) -> tuple[str, ...]:
         """The modules that the component's process imports before its work."""
-        return (self.module, *(controller.module for controller in self.joined))
+        tables = (self.definitions,) if self.definitions else ()
+        return (self.module, *tables, *(controller.module for controller in self.joined))
 
 
 DECLARATIONS: Mapping[str, Component] = {
-    "api": Component("serving.embedded.apiserver.server"),
+    "api": Component("serving.embedded.apiserver.server", definitions="serving.resources.catalog"),
     "node": Component("serving.embedded.kubelet.agent", takes_kept_sockets=True),
     "controllers": Component(
         "serving.controllers.run",

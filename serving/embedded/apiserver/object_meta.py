@@ -48,10 +48,10 @@ GENERATED_LENGTH = 58
 
 _UNSET = (None, "")
 """Values of a namespace or uid in a body that count as none, as in kube-apiserver."""
-KINDS_WITH_GENERATION = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
-"""Kinds whose generation counts the changes of the desired state."""
-_KINDS_WITHOUT_UNCONDITIONAL_UPDATE = frozenset({*kinds.OWN, kinds.LEASE})
-"""Kinds whose updates must have a resourceVersion (Kubernetes: not AllowUnconditionalUpdate)."""
+_BUILTINS_WITH_GENERATION = frozenset({kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
+_KINDS_WITHOUT_GENERATION = frozenset(kinds.BUILTIN) - _BUILTINS_WITH_GENERATION
+_KINDS_WITH_UNCONDITIONAL_UPDATE = frozenset(kinds.BUILTIN) - {kinds.LEASE}
+"""Kinds whose updates need no resourceVersion (Kubernetes: AllowUnconditionalUpdate); no custom one."""
 _SERVER_FIELDS = (
     "uid",
     "creationTimestamp",
@@ -97,14 +97,19 @@ def created(
     if kind.namespaced and namespace:
         new["namespace"] = namespace
     new |= {"uid": uid, "creationTimestamp": now}
-    if kind in KINDS_WITH_GENERATION:
+    if has_generation(kind):
         new["generation"] = 1
     return new
 
 
+def has_generation(kind: Kind) -> bool:
+    """Whether objects have a generation, which counts the changes of the desired state; custom ones have."""
+    return kind not in _KINDS_WITHOUT_GENERATION
+
+
 def requires_version(kind: Kind) -> bool:
     """Whether an update must have a resourceVersion."""
-    return kind in _KINDS_WITHOUT_UNCONDITIONAL_UPDATE
+    return kind not in _KINDS_WITH_UNCONDITIONAL_UPDATE
 
 
 def updated(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:

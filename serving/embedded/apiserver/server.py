@@ -5,6 +5,7 @@ import errno
 import logging
 import socket
 import ssl
+from collections.abc import Iterable
 from functools import partial
 
 import uvicorn
@@ -21,11 +22,13 @@ from serving.embedded.apiserver.handlers.other_resources import OtherResources
 from serving.embedded.apiserver.handlers.pod_usage import PodUsage
 from serving.embedded.apiserver.handlers.request_metrics import RequestMetrics
 from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
 from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
+from serving.resources.definitions import Definition
 from serving.settings import BACKLOG, ApiSettings, Settings
 from serving.system import open_files
 from serving.system.network import sockets
@@ -42,8 +45,8 @@ limit the server accepts no connection for a second, and tries again.
 """
 
 
-async def run(data_dir: DataDir, settings: Settings) -> None:
-    """Serve until cancelled.
+async def run(data_dir: DataDir, settings: Settings, custom: Iterable[Definition]) -> None:
+    """Serve Kubernetes' kinds and the custom ones of these definitions until cancelled.
 
     Raises:
         errors.UserError: the port is in use, or the data directory cannot be used.
@@ -59,7 +62,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         database = Database(
             data_dir.database, epoch=epoch, history=api.watch_history, history_bytes=api.watch_history_bytes
         )
-        store = ObjectStore(database)
+        store = ObjectStore(database, StoredKinds(custom))
         try:
             await _serve(store, listener, data_dir, settings)
         finally:
@@ -82,7 +85,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
         others=OtherResources(store, api),
         metrics=RequestMetrics(store),
     )
-    app = access.TokenGate(dispatcher.build(handlers), token)
+    app = access.TokenGate(dispatcher.build(store.kinds, handlers), token)
     tls = _Tls(data_dir, api, listener.getsockname()[1], token)
     tls.start()
     config = uvicorn.Config(

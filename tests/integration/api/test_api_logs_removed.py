@@ -23,6 +23,7 @@ from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.embedded.pod_spec.container_id import container_id
 from serving.resources import kinds
 from serving.settings import ApiSettings
+from tests.objects.stored_kinds import STORED_KINDS
 
 Action = Callable[[], None]
 
@@ -45,7 +46,7 @@ class LogServer:
             return await client.get(f"/api/v1/namespaces/default/pods/p/log?{query}")
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = paths.parse(scope["path"])
+        address = paths.parse(STORED_KINDS, scope["path"])
         assert address is not None
         response = await self._resources.answer(asgi.AsgiRequest(scope, receive), address)
         self._during()
@@ -54,7 +55,7 @@ class LogServer:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[LogServer]:
-    store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50))
+    store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50), STORED_KINDS)
     status: dict[str, Any] = {"name": "main", "containerID": container_id("u", "main", 1), "state": {}}
     pod = {
         "apiVersion": "v1",

@@ -66,9 +66,9 @@ def test_the_error_of_a_port_in_use_names_the_option(server: ApiProcess, tmp_pat
         "import asyncio, sys; from pathlib import Path; from dataclasses import replace\n"
         "from serving import errors; from serving.embedded.apiserver import server\n"
         "from serving.data_dir import DataDir\n"
-        "from serving.settings import DEFAULTS\n"
+        "from serving.resources import catalog; from serving.settings import DEFAULTS\n"
         "try: asyncio.run(server.run(DataDir(Path(sys.argv[1])),"
-        " replace(DEFAULTS, api=replace(DEFAULTS.api, port=int(sys.argv[2])))))\n"
+        " replace(DEFAULTS, api=replace(DEFAULTS.api, port=int(sys.argv[2]))), catalog.DEFINITIONS))\n"
         "except errors.UserError as error: print(error)"
     )
     output = subprocess.run(

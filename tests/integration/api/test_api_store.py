@@ -19,6 +19,7 @@ from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey
 from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.resources import kinds
 from serving.settings import ApiSettings
+from tests.objects.stored_kinds import STORED_KINDS
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -29,7 +30,7 @@ def config_map(name: str, size: int = 1) -> dict[str, Any]:
 
 async def test_writes_are_refused_and_not_visible_when_the_disk_is_full(tmp_path: Path) -> None:
     database = Database(tmp_path / "db", epoch=100, history=50)
-    store = ObjectStore(database)
+    store = ObjectStore(database, STORED_KINDS)
     seen: list[ObjectChange] = []
     store.on_change(seen.append)
     kept = await store.submit(kinds.CONFIG_MAP, ObjectKey("n", "kept"), config_map("kept")).committed()
@@ -50,7 +51,7 @@ async def test_writes_are_refused_and_not_visible_when_the_disk_is_full(tmp_path
     after = await store.submit(kinds.CONFIG_MAP, ObjectKey("n", "after"), config_map("after")).committed()
     assert after.version == kept.version + 1
     await store.close()
-    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50))
+    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50), STORED_KINDS)
     assert list(reopened.keys(kinds.CONFIG_MAP, None)) == [ObjectKey("n", "after"), ObjectKey("n", "kept")]
     assert reopened.version == after.version
     await reopened.close()
@@ -72,12 +73,14 @@ def _log_bytes(database: Database) -> int:
 
 async def test_log_in_the_file_is_bounded_in_bytes_when_objects_are_large(tmp_path: Path) -> None:
     database = Database(tmp_path / "db", epoch=100, history=10_000, history_bytes=200_000)
-    store = ObjectStore(database)
+    store = ObjectStore(database, STORED_KINDS)
     await _rewrite(store, 100)
     version = store.version
     assert 180_000 < _log_bytes(database) < 220_000
     await store.close()
-    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=10_000, history_bytes=200_000))
+    reopened = ObjectStore(
+        Database(tmp_path / "db", epoch=999, history=10_000, history_bytes=200_000), STORED_KINDS
+    )
     assert reopened.version == version
     changes = reopened.history.since("configmaps", version - 10)
     assert [change.version for change in changes] == list(range(version - 9, version + 1))
@@ -89,7 +92,7 @@ async def test_log_in_the_file_is_bounded_in_bytes_when_objects_are_large(tmp_pa
 async def test_start_reads_only_the_changes_that_are_kept_when_the_log_of_an_older_version_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=10_000))
+    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=10_000), STORED_KINDS)
     await _rewrite(store, 100)
     version = store.version
     await store.close()
@@ -102,7 +105,7 @@ async def test_start_reads_only_the_changes_that_are_kept_when_the_log_of_an_old
     monkeypatch.setattr(database_module, "orjson", SimpleNamespace(loads=loads))
     monkeypatch.setattr(database_module, "_TRIMMED_BYTES", 100_000)
     database = Database(tmp_path / "db", epoch=999, history=10_000, history_bytes=200_000)
-    store = ObjectStore(database)
+    store = ObjectStore(database, STORED_KINDS)
     assert store.version == version
     assert len(read) < 25
     sizes = []
@@ -115,11 +118,11 @@ async def test_start_reads_only_the_changes_that_are_kept_when_the_log_of_an_old
 
 
 async def test_newest_change_is_kept_when_it_alone_is_larger_than_the_bound(tmp_path: Path) -> None:
-    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=50, history_bytes=1))
+    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=50, history_bytes=1), STORED_KINDS)
     await _rewrite(store, 5)
     version = store.version
     await store.close()
-    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50, history_bytes=1))
+    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50, history_bytes=1), STORED_KINDS)
     assert reopened.version == version
     await reopened.close()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.storage import garbage, garbage_collector
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
@@ -19,6 +20,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ApiSettings
 from tests.objects.config_maps import config_map
+from tests.objects.stored_kinds import STORED_KINDS
 
 OPTIONS = WriteOptions("tester")
 
@@ -28,7 +30,7 @@ class Collection:
 
     def __init__(self, path: Path) -> None:
         self.database = Database(path, epoch=100, history=50)
-        self.store = ObjectStore(self.database)
+        self.store = ObjectStore(self.database, STORED_KINDS)
         self.writer = ObjectWriter(self.store)
         self._changed = asyncio.Event()
         self.store.on_change(lambda _: self._changed.set())
@@ -93,10 +95,10 @@ async def test_others_are_collected_when_the_steps_of_one_object_cannot_be_decid
 ) -> None:
     steps_for_dependent = garbage.steps_for_dependent
 
-    def failing(obj: Object, *rest: Any) -> Any:
+    def failing(stored_kinds: StoredKinds, obj: Object, *rest: Any) -> Any:
         if obj["metadata"]["name"] == "bad":
             raise OverflowError("date value out of range")
-        return steps_for_dependent(obj, *rest)
+        return steps_for_dependent(stored_kinds, obj, *rest)
 
     owner = await collection.create("owner")
     for name in ("bad", "good"):

@@ -24,12 +24,14 @@ def _run(root: Path, settings: ApiSettings) -> None:
     import uvloop
 
     from serving.embedded.apiserver import server
+    from serving.resources import catalog
 
     logging.basicConfig(level=logging.INFO)
     allocator.return_large_blocks()
 
     async def main() -> None:
-        task = asyncio.ensure_future(server.run(DataDir(root), replace(DEFAULTS, api=settings)))
+        run = server.run(DataDir(root), replace(DEFAULTS, api=settings), catalog.DEFINITIONS)
+        task = asyncio.ensure_future(run)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -2,7 +2,5 @@
 
 import uvloop  # noqa: F401
 
-import serving.embedded.apiserver.server
-import serving.embedded.kubelet.agent  # noqa: F401
 import tests.rig.servers.api_process
 import tests.rig.servers.node_process  # noqa: F401

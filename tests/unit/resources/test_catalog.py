@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.resources import catalog, kinds
+from serving.resources import catalog, definitions, kinds
 
 ALLOWED = {
     "type",
@@ -46,8 +46,8 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_schema_is_structural_for_every_kind(definition: catalog.Definition) -> None:
-    for path, node in nodes(catalog.schema(definition)):
+def test_schema_is_structural_for_every_kind(definition: definitions.Definition) -> None:
+    for path, node in nodes(definitions.schema(definition)):
         assert set(node) <= ALLOWED, path
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
         if node.get("x-kubernetes-list-type") == "map":
@@ -56,15 +56,15 @@ def test_schema_is_structural_for_every_kind(definition: catalog.Definition) -> 
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_every_list_declares_its_list_type(definition: catalog.Definition) -> None:
-    for path, node in nodes(catalog.schema(definition)):
+def test_every_list_declares_its_list_type(definition: definitions.Definition) -> None:
+    for path, node in nodes(definitions.schema(definition)):
         if node.get("type") == "array":
             assert node.get("x-kubernetes-list-type"), path
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_no_date_time_field_has_a_default(definition: catalog.Definition) -> None:
-    for path, node in nodes(catalog.schema(definition)):
+def test_no_date_time_field_has_a_default(definition: definitions.Definition) -> None:
+    for path, node in nodes(definitions.schema(definition)):
         assert node.get("format") != "date-time" or "default" not in node, path
 
 
@@ -77,7 +77,7 @@ def test_no_two_kinds_share_a_name() -> None:
     assert len(words) == len(set(words))
 
 
-def rules_of(definition: catalog.Definition) -> Iterator[tuple[str, dict[str, Any], str, bool]]:
+def rules_of(definition: definitions.Definition) -> Iterator[tuple[str, dict[str, Any], str, bool]]:
     """Yield path, schema, rule, and whether every list on the path has a maximum length."""
 
     def below(
@@ -90,7 +90,7 @@ def rules_of(definition: catalog.Definition) -> Iterator[tuple[str, dict[str, An
         if "items" in node:
             yield from below(node["items"], f"{path}[]", bounded=bounded and "maxItems" in node)
 
-    yield from below(catalog.schema(definition), definition.kind.kind, bounded=True)
+    yield from below(definitions.schema(definition), definition.kind.kind, bounded=True)
 
 
 def schema_at(node: dict[str, Any], path: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def schema_at(node: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_every_validation_rule_has_a_bounded_cost(definition: catalog.Definition) -> None:
+def test_every_validation_rule_has_a_bounded_cost(definition: definitions.Definition) -> None:
     """A cluster refuses a CRD whose rules could cost more than a budget, estimated from maximum lengths.
 
     A list or text without a maximum counts as a whole request (k8s.io/apiextensions-apiserver,
@@ -120,7 +120,7 @@ def test_every_validation_rule_has_a_bounded_cost(definition: catalog.Definition
 
 def test_only_kinds_that_have_a_status_have_its_subresource() -> None:
     for definition in catalog.DEFINITIONS:
-        version = catalog.crd(definition)["spec"]["versions"][0]
+        version = definitions.crd(definition)["spec"]["versions"][0]
         in_schema = "status" in version["schema"]["openAPIV3Schema"]["properties"]
         has_status = definition.status is not None
         assert definition.kind.status == has_status == in_schema == ("subresources" in version)

@@ -12,6 +12,7 @@ from serving.embedded.apiserver.writes import write_path
 from serving.errors import UserError
 from serving.resources import kinds
 from serving.resources.tuning.experiment import ProfilingExperimentSpec
+from tests.objects.stored_kinds import STORED_KINDS
 from tuner.convert.experiment import Converted, convert
 from tuner.specs.space import Space
 
@@ -94,7 +95,7 @@ def container(**fields: Any) -> dict[str, Any]:
 
 def accepted(body: dict[str, Any]) -> dict[str, Any]:
     request = write_path.WriteRequest(
-        write_path.WriteOptions("test"), now="2026-01-01T00:00:00Z", uid="u", suffix="abcde"
+        STORED_KINDS, write_path.WriteOptions("test"), now="2026-01-01T00:00:00Z", uid="u", suffix="abcde"
     )
     namespace = body["metadata"].get("namespace", "default")
     return dict(write_path.create(kinds.PROFILING_EXPERIMENT, namespace, body, request).object)

@@ -3,6 +3,8 @@
 Types: k8s.io/api/{authorization,authentication}/v1/types.go.
 """
 
+from collections.abc import Sequence
+
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups, empty_kinds, not_offered
 from serving.embedded.apiserver.schema import pruning, validation
@@ -33,8 +35,8 @@ _SPECS: dict[Kind, Schema] = {
 }
 
 
-def answer(kind: Kind, body: Object) -> Object:
-    """Return the review with its status.
+def answer(served: Sequence[Kind], kind: Kind, body: Object) -> Object:
+    """Return the review with its status; `served` are the served kinds.
 
     Raises:
         errors.Invalid: a field has a wrong type, or an access review has not exactly one kind of attributes.
@@ -53,11 +55,11 @@ def answer(kind: Kind, body: Object) -> Object:
     if kind is api_groups.SELF_SUBJECT_REVIEW:
         return {**review, "status": {"userInfo": {"username": USER, "groups": GROUPS}}}
     if kind is api_groups.SELF_SUBJECT_RULES_REVIEW:
-        return {**review, "spec": spec, "status": _rules()}
-    return {**review, "spec": spec, "status": _access(spec.get("resourceAttributes") or {})}
+        return {**review, "spec": spec, "status": _rules(served)}
+    return {**review, "spec": spec, "status": _access(served, spec.get("resourceAttributes") or {})}
 
 
-def _access(asked: Object) -> Object:
+def _access(served: Sequence[Kind], asked: Object) -> Object:
     """Return whether a request is allowed: whether its resource, subresource and verb are served.
 
     `asked` are the resource attributes; they are empty for a path that is no resource, which is allowed even
@@ -67,7 +69,7 @@ def _access(asked: Object) -> Object:
     subresource = asked.get("subresource", "")
     if not asked or "*" in (group, plural):
         return {"allowed": True, "reason": "the holder of the token may do everything"}
-    kind = next((k for k in api_groups.SERVED if (k.group, k.plural) == (group, plural)), None)
+    kind = next((k for k in served if (k.group, k.plural) == (group, plural)), None)
     if kind is None:
         name = f"{plural}.{group}" if group else plural
         return _denied(not_offered.RESOURCES.get((group, plural)) or f"the server has no resource {name}")
@@ -90,16 +92,16 @@ def _verbs(kind: Kind, subresource: str) -> list[str]:
     return api_groups.subresource_verbs(subresource)
 
 
-def _rules() -> Object:
+def _rules(served: Sequence[Kind]) -> Object:
     """Return one rule for each resource and subresource that is served."""
-    served = [
+    rules = [
         {
             "verbs": _verbs(kind, name),
             "apiGroups": [kind.group],
             "resources": [f"{kind.plural}/{name}".strip("/")],
         }
-        for kind in api_groups.SERVED
+        for kind in served
         for name in ("", *api_groups.subresources(kind))
     ]
     paths = {"verbs": ["get"], "nonResourceURLs": ["*"]}
-    return {"resourceRules": served, "nonResourceRules": [paths], "incomplete": False}
+    return {"resourceRules": rules, "nonResourceRules": [paths], "incomplete": False}

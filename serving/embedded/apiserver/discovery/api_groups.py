@@ -1,8 +1,14 @@
-"""Discovery documents: groups, versions and resources, in the legacy form and the aggregated one."""
+"""Discovery documents: groups, versions and resources, in the legacy form and the aggregated one.
+
+The functions of documents take the served kinds, which `served_kinds` returns.
+"""
+
+from collections.abc import Sequence
 
 from serving.embedded.apiserver.discovery import empty_kinds
 from serving.embedded.apiserver.nodes import node_object
 from serving.embedded.apiserver.pods import pod_metrics
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -18,8 +24,6 @@ SELF_SUBJECT_REVIEW = _review("authentication.k8s.io", "SelfSubjectReview")
 REVIEWS = (SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_RULES_REVIEW, SELF_SUBJECT_REVIEW)
 """Kinds that are answered and not stored."""
 
-SERVED: tuple[Kind, ...] = (*kinds.ALL, kinds.NODE, pod_metrics.KIND, *REVIEWS, *empty_kinds.KINDS)
-
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 NAMESPACE_VERBS = [verb for verb in VERBS if verb != "deletecollection"]
 """Without deletecollection, as on a cluster: one request must not delete everything."""
@@ -33,6 +37,11 @@ _FEWER_VERBS: dict[Kind, list[str]] = {
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 
 
+def served_kinds(stored_kinds: StoredKinds) -> tuple[Kind, ...]:
+    """Return the kinds with an answer: the stored ones, and those of which no object is stored."""
+    return (*stored_kinds.all, kinds.NODE, pod_metrics.KIND, *REVIEWS, *empty_kinds.KINDS)
+
+
 def legacy_versions() -> Object:
     """Return `/api`."""
     return {
@@ -42,44 +51,49 @@ def legacy_versions() -> Object:
     }
 
 
-def groups() -> Object:
+def groups(served: Sequence[Kind]) -> Object:
     """Return `/apis`."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in group_names()]}
+    named = [_group(served, name) for name in group_names(served)]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
 
 
-def group_names() -> list[str]:
-    """Return the named groups in the order of `SERVED`; the core group has no name."""
-    return list(dict.fromkeys(kind.group for kind in SERVED if kind.group))
+def group_names(served: Sequence[Kind]) -> list[str]:
+    """Return the named groups in the order of their kinds; the core group has no name."""
+    return list(dict.fromkeys(kind.group for kind in served if kind.group))
 
 
-def group(name: str) -> Object | None:
+def group(served: Sequence[Kind], name: str) -> Object | None:
     """Return `/apis/NAME`, or None for an unknown group."""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)} if name in group_names() else None
+    if name not in group_names(served):
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(served, name)}
 
 
-def _group(name: str) -> Object:
-    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in _versions(name)]
+def _group(served: Sequence[Kind], name: str) -> Object:
+    versions = [
+        {"groupVersion": f"{name}/{version}", "version": version} for version in _versions(served, name)
+    ]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _versions(name: str) -> list[str]:
-    return list(dict.fromkeys(kind.version for kind in SERVED if kind.group == name))
+def _versions(served: Sequence[Kind], name: str) -> list[str]:
+    return list(dict.fromkeys(kind.version for kind in served if kind.group == name))
 
 
-def _kinds_of(name: str, version: str) -> list[Kind]:
-    return [kind for kind in SERVED if kind.group == name and kind.version == version]
+def _kinds_of(served: Sequence[Kind], name: str, version: str) -> list[Kind]:
+    return [kind for kind in served if kind.group == name and kind.version == version]
 
 
-def resources(group: str, version: str) -> Object | None:
+def resources(served: Sequence[Kind], group: str, version: str) -> Object | None:
     """Return `/api/v1` or `/apis/GROUP/VERSION`, or None for an unknown version."""
-    served = _kinds_of(group, version)
-    if not served:
+    listed = _kinds_of(served, group, version)
+    if not listed:
         return None
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": served[0].api_version,
-        "resources": [entry for kind in served for entry in _legacy_entries(kind)],
+        "groupVersion": listed[0].api_version,
+        "resources": [entry for kind in listed for entry in _legacy_entries(kind)],
     }
 
 
@@ -127,25 +141,28 @@ def _legacy_subresource(kind: Kind, name: str) -> Object:
     return entry
 
 
-def aggregated(core: bool) -> Object:  # noqa: FBT001 there are two documents, `/api` and `/apis`
+def aggregated(
+    served: Sequence[Kind],
+    core: bool,  # noqa: FBT001 there are two documents, `/api` and `/apis`
+) -> Object:
     """Return the aggregated document (apidiscovery.k8s.io/v2) of the core group or of the named groups."""
-    names = [""] if core else group_names()
+    names = [""] if core else group_names(served)
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
-        "items": [_aggregated_group(name) for name in names],
+        "items": [_aggregated_group(served, name) for name in names],
     }
 
 
-def _aggregated_group(name: str) -> Object:
+def _aggregated_group(served: Sequence[Kind], name: str) -> Object:
     versions = [
         {
             "version": version,
             "freshness": "Current",
-            "resources": [_aggregated_resource(kind) for kind in _kinds_of(name, version)],
+            "resources": [_aggregated_resource(kind) for kind in _kinds_of(served, name, version)],
         }
-        for version in _versions(name)
+        for version in _versions(served, name)
     ]
     return {"metadata": {"name": name} if name else {}, "versions": versions}
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from serving.embedded.apiserver.discovery import empty_kinds
 from serving.embedded.apiserver.schema import schemas
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.objects import Object
-from serving.resources import catalog, kinds
+from serving.resources import definitions, kinds
+from serving.resources.definitions import Definition
 from serving.resources.kinds import Kind
 
 _BUILTIN_PREFIX = "io.k8s.api."
@@ -28,39 +30,46 @@ _WRITE_PARAMETERS = [
     for name in ("dryRun", "fieldManager", "fieldValidation")
 ]
 _FORCE = {"name": "force", "in": "query", "schema": {"type": "boolean", "uniqueItems": True}}
-_DESCRIBED = (*kinds.ALL, *empty_kinds.KINDS)
-"""Stored kinds, and empty ones too: a manifest of a kind without a schema here would be validated by kubectl
-with OpenAPI v2, which is not served."""
 
 
-def index() -> Object:
+def index(stored_kinds: StoredKinds) -> Object:
     """Return `/openapi/v3`. An entry's URL changes with its document, so that clients can cache it."""
     paths = {}
-    for name in group_versions():
-        digest = hashlib.sha256(json.dumps(document(name), sort_keys=True).encode()).hexdigest().upper()
+    for name in group_versions(stored_kinds):
+        text = json.dumps(document(stored_kinds, name), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest().upper()
         paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
     return {"paths": paths}
 
 
-def group_versions() -> list[str]:
+def group_versions(stored_kinds: StoredKinds) -> list[str]:
     """Return the documents' names, such as `api/v1` and `apis/apps/v1`."""
-    return list(dict.fromkeys(kind.prefix.removeprefix("/") for kind in _DESCRIBED))
+    return list(dict.fromkeys(kind.prefix.removeprefix("/") for kind in _described(stored_kinds)))
 
 
-def document(group_version: str) -> Object | None:
+def _described(stored_kinds: StoredKinds) -> tuple[Kind, ...]:
+    """Return the stored kinds, and the empty ones too.
+
+    A manifest of a kind without a schema here would be validated by kubectl with OpenAPI v2, which is not
+    served.
+    """
+    return (*stored_kinds.all, *empty_kinds.KINDS)
+
+
+def document(stored_kinds: StoredKinds, group_version: str) -> Object | None:
     """Return the document of a group version such as `apis/apps/v1`, or None for an unknown one.
 
     Callers must not change the document, which is cached.
     """
-    return _document(group_version) if group_version in group_versions() else None
+    return _document(stored_kinds, group_version) if group_version in group_versions(stored_kinds) else None
 
 
 @cache
-def _document(group_version: str) -> Object:
-    served = [kind for kind in _DESCRIBED if kind.prefix == f"/{group_version}"]
+def _document(stored_kinds: StoredKinds, group_version: str) -> Object:
+    served = [kind for kind in _described(stored_kinds) if kind.prefix == f"/{group_version}"]
     components: Object = {}
     for kind in served:
-        _add_kind(kind, components)
+        _add_kind(kind, stored_kinds.definitions.get(kind), components)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Slipway", "version": kinds.VERSION},
@@ -71,19 +80,22 @@ def _document(group_version: str) -> Object:
 
 def component(kind: Kind) -> str:
     """Return the name of a kind's schema below `#/components/schemas`."""
-    if kind in kinds.OWN:
-        return f"dev.slipway.{kind.version}.{kind.kind}"
-    # An empty kind has no definition.
-    return _BUILTIN_PREFIX + str(schemas.builtin()["kinds"].get(kind.kind, kind.kind))
+    if kind in kinds.BUILTIN or kind in empty_kinds.INSTEAD:
+        # An empty kind has no definition.
+        return _BUILTIN_PREFIX + str(schemas.builtin()["kinds"].get(kind.kind, kind.kind))
+    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
 
 
-def _add_kind(kind: Kind, components: Object) -> None:
-    """Add the schemas of a kind, of its list, and of all definitions that they refer to."""
-    if kind in kinds.OWN:
-        definition = catalog.schema(next(entry for entry in catalog.DEFINITIONS if entry.kind == kind))
+def _add_kind(kind: Kind, definition: Definition | None, components: Object) -> None:
+    """Add the schemas of a kind, of its list, and of all built-in definitions that they refer to.
+
+    `definition` is that of a custom kind, None for another.
+    """
+    if definition is not None:
+        custom = definitions.schema(definition)
         schema: Object = {
-            **definition,
-            "properties": {**definition["properties"], "metadata": _reference("ObjectMeta")},
+            **custom,
+            "properties": {**custom["properties"], "metadata": _reference("ObjectMeta")},
         }
         _add_builtin("ObjectMeta", components)
     elif kind in empty_kinds.INSTEAD:
@@ -144,7 +156,8 @@ def _paths(kind: Kind) -> Object:
         "get": _operation(kind, "list", f"{component(kind)}List"),
         "post": _operation(kind, "post", component(kind), body=("application/json",)),
     }
-    patches = _PATCHES if kind in kinds.OWN else (*_PATCHES, _STRATEGIC)
+    is_custom = kind not in kinds.BUILTIN and kind not in empty_kinds.INSTEAD
+    patches = _PATCHES if is_custom else (*_PATCHES, _STRATEGIC)
     item = {
         "get": _operation(kind, "get", component(kind)),
         "put": _operation(kind, "put", component(kind), body=("application/json",)),

@@ -3,6 +3,7 @@
 import logging
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 from fastapi import FastAPI
@@ -24,6 +25,7 @@ from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.requests import paths
 from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.status_errors import to_status
 from serving.resources import kinds
 
@@ -42,14 +44,17 @@ class Dispatcher:
     Nearly all requests are for stored kinds, and FastAPI's layers would cost as much as a small write.
     """
 
-    def __init__(self, objects: ObjectHandlers, others: ASGIApp, metrics: RequestMetrics) -> None:
+    def __init__(
+        self, stored_kinds: StoredKinds, objects: ObjectHandlers, others: ASGIApp, metrics: RequestMetrics
+    ) -> None:
+        self._kinds = stored_kinds
         self._objects, self._others, self._metrics = objects, others, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         path, started = scope["raw_path"].decode("latin-1"), clock.monotonic()
-        address = paths.parse(path)
+        address = paths.parse(self._kinds, path)
         series = self._metrics.of(scope["method"], address, path, watches=_watches(scope["query_string"]))
         code = 0  # until a response begins
         series.begin()
@@ -75,9 +80,9 @@ class Dispatcher:
         try:
             return await self._objects.answer(request, address)
         except errors.ApiError as error:
-            return _failure(error, path)
+            return _failure(self._kinds, error, path)
         except Exception as error:  # noqa: BLE001 any defect is logged and becomes a 500
-            return _defect(request.method, path, error)
+            return _defect(self._kinds, request.method, path, error)
 
 
 def _watches(query: bytes) -> bool:
@@ -97,13 +102,13 @@ class Handlers:
     metrics: RequestMetrics
 
 
-def build(handlers: Handlers) -> ASGIApp:
+def build(stored_kinds: StoredKinds, handlers: Handlers) -> ASGIApp:
     """Return the server's application: a Dispatcher over a FastAPI application without its own OpenAPI."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
-    app.add_exception_handler(errors.ApiError, _on_api_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_exception)
+    app.add_exception_handler(errors.ApiError, partial(_on_api_error, stored_kinds))
+    app.add_exception_handler(HTTPException, partial(_on_http_exception, stored_kinds))
+    app.add_exception_handler(Exception, partial(_on_exception, stored_kinds))
 
     @app.api_route("/healthz", methods=_METHODS)
     @app.api_route("/livez", methods=_METHODS)
@@ -131,40 +136,40 @@ def build(handlers: Handlers) -> ASGIApp:
 
     @app.api_route("/{path:path}", methods=_METHODS)
     async def other(request: Request) -> Response:
-        return await handlers.others.answer(request) or documents.answer(request)
+        return await handlers.others.answer(request) or documents.answer(stored_kinds, request)
 
-    return Dispatcher(handlers.objects, app, handlers.metrics)
+    return Dispatcher(stored_kinds, handlers.objects, app, handlers.metrics)
 
 
-async def _on_api_error(request: Request, error: Exception) -> Response:
+async def _on_api_error(stored_kinds: StoredKinds, request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.ApiError)
-    return _response(_failure(error, request.url.path))
+    return _response(_failure(stored_kinds, error, request.url.path))
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
+async def _on_http_exception(stored_kinds: StoredKinds, request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "")
-    return _response(
-        _failure(errors.ApiError(error.status_code, reason, str(error.detail)), request.url.path)
-    )
+    refused = errors.ApiError(error.status_code, reason, str(error.detail))
+    return _response(_failure(stored_kinds, refused, request.url.path))
 
 
-async def _on_exception(request: Request, error: Exception) -> Response:
-    return _response(_defect(request.method, request.url.path, error))
+async def _on_exception(stored_kinds: StoredKinds, request: Request, error: Exception) -> Response:
+    return _response(_defect(stored_kinds, request.method, request.url.path, error))
 
 
 def _response(response: JsonResponse) -> Response:
     return Response(response.body, response.code, media_type="application/json")
 
 
-def _failure(error: errors.ApiError, path: str) -> JsonResponse:
+def _failure(stored_kinds: StoredKinds, error: errors.ApiError, path: str) -> JsonResponse:
     """Return the Status of an error, with the kind and name that the path has."""
-    address = paths.parse(path)
+    address = paths.parse(stored_kinds, path)
     status = to_status(error) if address is None else to_status(error, address.kind, address.name or "")
     return JsonResponse(orjson.dumps(status), error.code)
 
 
-def _defect(method: str, path: str, error: Exception) -> JsonResponse:
+def _defect(stored_kinds: StoredKinds, method: str, path: str, error: Exception) -> JsonResponse:
     """Log an unexpected exception, and return the response for it."""
     log.error("%s %s failed", method, path, exc_info=error)
-    return _failure(errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), path)
+    failure = errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}")
+    return _failure(stored_kinds, failure, path)

@@ -14,6 +14,7 @@ from serving import errors
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups, openapi
 from serving.embedded.apiserver.requests import queries
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 
 KUBERNETES = ("1", "32")
 """The Kubernetes version (major, minor) whose API is served; clients choose features by it."""
@@ -27,7 +28,7 @@ class _Serialized(NamedTuple):
     etag: str
 
 
-def answer(request: Request) -> Response:
+def answer(stored_kinds: StoredKinds, request: Request) -> Response:
     """Return the document of the request's path, or a 304 if the client has it.
 
     Raises:
@@ -35,29 +36,35 @@ def answer(request: Request) -> Response:
     """
     path = request.url.path.rstrip("/")
     if request.method not in ("GET", "HEAD"):
-        raise status_errors.method_not_allowed() if _known(path) else status_errors.no_resource()
+        raise (
+            status_errors.method_not_allowed() if _known(stored_kinds, path) else status_errors.no_resource()
+        )
     if path.startswith(_OPENAPI):
-        return _openapi(request, _openapi_name(path))
+        return _openapi(stored_kinds, request, _openapi_name(path))
     accepted = queries.accepted(request.headers.get("accept", ""))
     is_aggregated = accepted.group == "apidiscovery.k8s.io" and path in ("/api", "/apis")
     if is_aggregated:
         media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as=APIGroupDiscoveryList"
-        return _response(request, _aggregated(path == "/api", accepted.version), media)
-    return _response(request, _document(path))
+        return _response(request, _aggregated(stored_kinds, path == "/api", accepted.version), media)
+    return _response(request, _document(stored_kinds, path))
 
 
-def _known(path: str) -> bool:
+def _known(stored_kinds: StoredKinds, path: str) -> bool:
     try:
-        _openapi_document(_openapi_name(path)) if path.startswith(_OPENAPI) else _document(path)
+        if path.startswith(_OPENAPI):
+            _openapi_document(stored_kinds, _openapi_name(path))
+        else:
+            _document(stored_kinds, path)
     except errors.ApiError:
         return False
     return True
 
 
 @cache
-def _document(path: str) -> _Serialized:
+def _document(stored_kinds: StoredKinds, path: str) -> _Serialized:
     # Not all leading slashes: each number of them would be a path of its own in the cache.
     parts = path.removeprefix("/").split("/")
+    served = api_groups.served_kinds(stored_kinds)
     document: dict[str, Any] | None
     if path == "":
         document = {
@@ -78,13 +85,13 @@ def _document(path: str) -> _Serialized:
     elif parts == ["api"]:
         document = api_groups.legacy_versions()
     elif parts == ["apis"]:
-        document = api_groups.groups()
+        document = api_groups.groups(served)
     elif parts[0] == "apis" and len(parts) == 2:
-        document = api_groups.group(parts[1])
+        document = api_groups.group(served, parts[1])
     elif parts[0] == "apis" and len(parts) == 3:
-        document = api_groups.resources(parts[1], parts[2])
+        document = api_groups.resources(served, parts[1], parts[2])
     elif parts == ["api", "v1"]:
-        document = api_groups.resources("", "v1")
+        document = api_groups.resources(served, "", "v1")
     else:
         document = None
     if document is None:
@@ -93,8 +100,12 @@ def _document(path: str) -> _Serialized:
 
 
 @cache
-def _aggregated(core: bool, version: str) -> _Serialized:  # noqa: FBT001 mirrors api_groups.aggregated
-    document = dict(api_groups.aggregated(core))
+def _aggregated(
+    stored_kinds: StoredKinds,
+    core: bool,  # noqa: FBT001 mirrors api_groups.aggregated
+    version: str,
+) -> _Serialized:
+    document = dict(api_groups.aggregated(api_groups.served_kinds(stored_kinds), core))
     document["apiVersion"] = f"apidiscovery.k8s.io/{version}"
     return _serialized(document)
 
@@ -104,16 +115,16 @@ def _openapi_name(path: str) -> str:
     return path.removeprefix(_OPENAPI).strip("/")
 
 
-def _openapi(request: Request, name: str) -> Response:
+def _openapi(stored_kinds: StoredKinds, request: Request, name: str) -> Response:
     accept = request.headers.get("accept", "")
     if accept and not any(word in accept for word in ("json", "*/*")):
         raise errors.ApiError(406, "NotAcceptable", "only application/json is served")
-    return _response(request, _openapi_document(name))
+    return _response(request, _openapi_document(stored_kinds, name))
 
 
 @cache
-def _openapi_document(name: str) -> _Serialized:
-    document = openapi.index() if name == "" else openapi.document(name)
+def _openapi_document(stored_kinds: StoredKinds, name: str) -> _Serialized:
+    document = openapi.index(stored_kinds) if name == "" else openapi.document(stored_kinds, name)
     if document is None:
         raise status_errors.no_resource()
     return _serialized(document)

@@ -51,7 +51,9 @@ class Nodes:
         include, name = queries.included_object(query), request.path_params.get("name")
 
         def render(entry: ObjectVersion) -> bytes:
-            return rendering.entry(kinds.NODE, entry, accepted, now=clock.now(), include=include)
+            return rendering.entry(
+                self._store.kinds, kinds.NODE, entry, accepted, now=clock.now(), include=include
+            )
 
         if name is None and queries.watches(query):
             return StreamingResponse(self._watch(request, render), media_type="application/json")
@@ -63,7 +65,11 @@ class Nodes:
         matches = queries.matcher(kinds.NODE, query)
         page = pages.ListPage([entry] if matches is None or matches(entry.object) else [])
         version = max(self._store.version, entry.version)
-        return _json(rendering.listing(kinds.NODE, page, version, accepted, now=clock.now(), include=include))
+        return _json(
+            rendering.listing(
+                self._store.kinds, kinds.NODE, page, version, accepted, now=clock.now(), include=include
+            )
+        )
 
     async def _node(self) -> ObjectVersion:
         """Ask the node agent whether it answers, and return the Node.

@@ -17,6 +17,7 @@ from serving.embedded.apiserver.pods import logs
 from serving.embedded.apiserver.requests import bodies, queries
 from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
 from serving.embedded.apiserver.requests.paths import Address
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.storage import pages
 from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
 from serving.embedded.apiserver.storage.store import ObjectStore
@@ -76,7 +77,13 @@ class ObjectHandlers:
             return self._watch(request, address, accepted)
         page, version = lists.page(self._store, address, query, self._settings.page_limit)
         body = rendering.listing(
-            address.kind, page, version, accepted, now=clock.now(), include=queries.included_object(query)
+            self._store.kinds,
+            address.kind,
+            page,
+            version,
+            accepted,
+            now=clock.now(),
+            include=queries.included_object(query),
         )
         return JsonResponse(body)
 
@@ -85,7 +92,9 @@ class ObjectHandlers:
         include = queries.included_object(request.query)
 
         def render(entry: ObjectVersion) -> bytes:
-            return rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include)
+            return rendering.entry(
+                self._store.kinds, address.kind, entry, accepted, now=clock.now(), include=include
+            )
 
         return WatchResponse(self._store, self._hub, self._settings, watch, render)
 
@@ -94,7 +103,7 @@ class ObjectHandlers:
         options = _write_options(request, address)
         body = await self._object(request, address)
         result = await self._writer.create(address.kind, address.namespace, body, options)
-        return _write_response(address, result, form)
+        return _write_response(self._store.kinds, address, result, form)
 
     async def _get(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
@@ -106,14 +115,18 @@ class ObjectHandlers:
         if address.subresource == "scale":
             return JsonResponse(orjson.dumps(scale.to_scale(address.kind, entry.object)))
         include = queries.included_object(request.query)
-        return JsonResponse(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
+        return JsonResponse(
+            rendering.entry(
+                self._store.kinds, address.kind, entry, accepted, now=clock.now(), include=include
+            )
+        )
 
     async def _put(self, request: AsgiRequest, address: Address) -> ASGIApp:
         form = _response_form(request)
         options = _write_options(request, address)
         body = await self._object(request, address)
         result = await self._writer.update(address.kind, _key(address), body, options)
-        return _write_response(address, result, form)
+        return _write_response(self._store.kinds, address, result, form)
 
     async def _patch(self, request: AsgiRequest, address: Address) -> ASGIApp:
         form = _response_form(request)
@@ -128,7 +141,7 @@ class ObjectHandlers:
             result = await self._writer.apply(address.kind, key, body, options)
         else:
             result = await self._writer.patch(address.kind, key, patch, media, options)
-        return _write_response(address, result, form)
+        return _write_response(self._store.kinds, address, result, form)
 
     async def _delete(self, request: AsgiRequest, address: Address) -> ASGIApp:
         queries.accepted(request.headers.get("accept", ""))  # a 406 before anything is deleted
@@ -150,6 +163,7 @@ class ObjectHandlers:
         await self._writer.delete_all(address.kind, (key for key, _ in entries), deletion, options)
         return JsonResponse(
             rendering.listing(
+                self._store.kinds,
                 address.kind,
                 pages.ListPage([entry for _, entry in entries]),
                 self._store.version,
@@ -201,13 +215,13 @@ class ObjectHandlers:
     async def _object(self, request: AsgiRequest, address: Address) -> Object:
         """Return the object in the body.
 
-        Only one of a built-in kind may be in protobuf, and only one of our own kinds must have apiVersion and
-        kind, as a custom resource on a cluster.
+        Only one of a built-in kind may be in protobuf, and only a custom resource must have apiVersion and
+        kind, as on a cluster.
         """
-        is_builtin = address.kind not in kinds.OWN and address.subresource != "scale"
-        protobuf_kind = address.kind.kind if is_builtin else ""
+        is_builtin = address.kind in kinds.BUILTIN
+        protobuf_kind = address.kind.kind if is_builtin and address.subresource != "scale" else ""
         body = bodies.require_object(await request.value(self._settings.max_body_bytes, protobuf_kind))
-        return bodies.require_kind(body) if address.kind in kinds.OWN else body
+        return body if is_builtin else bodies.require_kind(body)
 
 
 class _ResponseForm(NamedTuple):
@@ -228,14 +242,21 @@ def _response_form(request: AsgiRequest) -> _ResponseForm:
     return _ResponseForm(accepted, queries.included_object(request.query))
 
 
-def _write_response(address: Address, result: WriteResult, form: _ResponseForm) -> JsonResponse:
+def _write_response(
+    stored_kinds: StoredKinds, address: Address, result: WriteResult, form: _ResponseForm
+) -> JsonResponse:
     if address.subresource == "scale":
         body = orjson.dumps(scale.to_scale(address.kind, result.object))
     elif form.accepted.form == "Object" and result.body is not None:
         body = result.body
     else:
         body = rendering.single(
-            address.kind, result.object, form.accepted, now=clock.now(), include=form.include
+            stored_kinds,
+            address.kind,
+            result.object,
+            form.accepted,
+            now=clock.now(),
+            include=form.include,
         )
     return JsonResponse(body, 201 if result.created else 200, result.warnings)
 

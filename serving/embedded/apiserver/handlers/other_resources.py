@@ -50,7 +50,8 @@ class OtherResources:
             raise status_errors.method_not_allowed()
         asgi = AsgiRequest(request.scope, request.receive)
         body = bodies.require_object(await asgi.value(self._settings.max_body_bytes, kind.kind))
-        return _json(orjson.dumps(access_reviews.answer(kind, body)), 201)
+        served = api_groups.served_kinds(self._store.kinds)
+        return _json(orjson.dumps(access_reviews.answer(served, kind, body)), 201)
 
     def _empty_list(self, request: Request, kind: Kind, resource: ResourcePath) -> Response:
         query = request.query_params
@@ -67,7 +68,13 @@ class OtherResources:
         no_objects = pages.ListPage([])
         return _json(
             rendering.listing(
-                kind, no_objects, self._store.version, accepted, now=clock.now(), include=include
+                self._store.kinds,
+                kind,
+                no_objects,
+                self._store.version,
+                accepted,
+                now=clock.now(),
+                include=include,
             )
         )
 

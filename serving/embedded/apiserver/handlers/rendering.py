@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from serving.embedded.apiserver.requests.queries import Accepted
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.storage.history import ObjectVersion
 from serving.embedded.apiserver.storage.pages import ListPage
 from serving.embedded.apiserver.tables import tables
@@ -19,18 +20,30 @@ _METADATA_FORMS = ("PartialObjectMetadata", "PartialObjectMetadataList")
 """Forms of metadata alone; each is accepted for an object and for a list."""
 
 
-def entry(kind: Kind, stored: ObjectVersion, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
+def entry(
+    stored_kinds: StoredKinds,
+    kind: Kind,
+    stored: ObjectVersion,
+    accepted: Accepted,
+    *,
+    now: datetime,
+    include: Include,
+) -> bytes:
     """Serialize one stored object, in the form that the client accepts."""
     if accepted.form == "Object":
         return stored.body  # serialized once for all readers
-    return single(kind, stored.object, accepted, now=now, include=include)
+    return single(stored_kinds, kind, stored.object, accepted, now=now, include=include)
 
 
-def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
+def single(
+    stored_kinds: StoredKinds, kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, include: Include
+) -> bytes:
     """Serialize an object that may not be stored, such as the result of a dry run."""
     if accepted.form == "Table":
         version = obj["metadata"].get("resourceVersion", "")
-        rows = _table(kind, [obj], accepted, now=now, include=include, version=version, token="")
+        rows = _table(
+            stored_kinds, kind, [obj], accepted, now=now, include=include, version=version, token=""
+        )
         return orjson.dumps(rows)
     if accepted.form in _METADATA_FORMS:
         return orjson.dumps(_partial(obj, accepted.version))
@@ -38,7 +51,14 @@ def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, includ
 
 
 def listing(
-    kind: Kind, page: ListPage, version: int, accepted: Accepted, *, now: datetime, include: Include
+    stored_kinds: StoredKinds,
+    kind: Kind,
+    page: ListPage,
+    version: int,
+    accepted: Accepted,
+    *,
+    now: datetime,
+    include: Include,
 ) -> bytes:
     """Serialize one page of a list as of the resourceVersion `version`."""
     meta: dict[str, Any] = {"resourceVersion": str(version)}
@@ -49,7 +69,14 @@ def listing(
     objects = [stored.object for stored in page.entries]
     if accepted.form == "Table":
         table = _table(
-            kind, objects, accepted, now=now, include=include, version=str(version), token=page.token
+            stored_kinds,
+            kind,
+            objects,
+            accepted,
+            now=now,
+            include=include,
+            version=str(version),
+            token=page.token,
         )
         table["metadata"] = {**table.get("metadata", {}), **meta}
         return orjson.dumps(table)
@@ -79,6 +106,7 @@ def _partial(obj: Object, version: str) -> Object:
 
 
 def _table(
+    stored_kinds: StoredKinds,
     kind: Kind,
     objects: list[Object],
     accepted: Accepted,
@@ -89,7 +117,13 @@ def _table(
     token: str,
 ) -> dict[str, Any]:
     table = tables.table(
-        kind, objects, now=now, include_object=include, resource_version=version, continue_=token
+        stored_kinds,
+        kind,
+        objects,
+        now=now,
+        include_object=include,
+        resource_version=version,
+        continue_=token,
     )
     table["apiVersion"] = f"meta.k8s.io/{accepted.version}"
     return table

@@ -5,8 +5,7 @@ https://kubernetes.io/docs/reference/instrumentation/metrics/.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.requests import paths
 from serving.embedded.apiserver.requests.paths import Address, ResourcePath
 from serving.embedded.apiserver.storage.store import ObjectStore
-from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 LABELS = ("verb", "group", "version", "resource", "subresource")
@@ -28,6 +26,10 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _VERBS = {"GET": "GET", "HEAD": "GET", "POST": "POST", "PUT": "PUT", "PATCH": "PATCH", "DELETE": "DELETE"}
 _COLLECTION_VERBS = {"GET": "LIST", "HEAD": "LIST", "DELETE": "DELETECOLLECTION"}
 _WATCH = "WATCH"
+
+
+ResourceType = tuple[str, str, str]
+"""Group, version and plural of a kind."""
 
 
 class RequestLabels(NamedTuple):
@@ -46,13 +48,15 @@ class RequestLabels(NamedTuple):
         return self.verb == _WATCH or self.subresource == "log"
 
 
-def labels(method: str, resource: ResourcePath | None, *, watches: bool) -> RequestLabels:
-    """Return a request's labels.
+def labels(
+    method: str, resource: ResourcePath | None, served: Container[ResourceType], *, watches: bool
+) -> RequestLabels:
+    """Return a request's labels; `served` are those of the served kinds.
 
     Every value is one of a fixed set, so that requests for arbitrary paths do not add series without bound.
     """
     verb = _VERBS.get(method, "OTHER")
-    if resource is None or (resource.group, resource.version, resource.plural) not in _served():
+    if resource is None or (resource.group, resource.version, resource.plural) not in served:
         return RequestLabels(verb)
     if resource.name is None:
         verb = _WATCH if watches and verb == "GET" else _COLLECTION_VERBS.get(method, verb)
@@ -61,10 +65,9 @@ def labels(method: str, resource: ResourcePath | None, *, watches: bool) -> Requ
     return RequestLabels(verb, resource.group, resource.version, resource.plural, subresource_label)
 
 
-@cache
-def _served() -> frozenset[tuple[str, str, str]]:
-    """Return group, version and plural of each served kind."""
-    return frozenset((kind.group, kind.version, kind.plural) for kind in api_groups.SERVED)
+def resource_types(kinds: Iterable[Kind]) -> frozenset[ResourceType]:
+    """Return the type of the resources of each kind."""
+    return frozenset((kind.group, kind.version, kind.plural) for kind in kinds)
 
 
 class RequestSeries:
@@ -113,6 +116,7 @@ class RequestMetrics(Collector):
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._served = resource_types(api_groups.served_kinds(store.kinds))
         self._series: dict[RequestLabels, RequestSeries] = {}
         self._by_address: dict[_AddressKey, RequestSeries] = {}
         """The series of requests for stored kinds, by which `of` avoids computing their labels again."""
@@ -123,13 +127,14 @@ class RequestMetrics(Collector):
     def of(self, method: str, address: Address | None, path: str, *, watches: bool) -> RequestSeries:
         """Return the series of a request; `address` is `paths.parse(path)`."""
         if address is None:
-            return self._labelled(labels(method, paths.split(path), watches=watches))
+            return self._labelled(labels(method, paths.split(path), self._served, watches=watches))
         verb = _VERBS.get(method, "OTHER")
         key = (verb, address.kind, address.name is None, address.subresource, watches)
         series = self._by_address.get(key)
         if series is None:
             resource = paths.resource_path(address)
-            series = self._by_address[key] = self._labelled(labels(method, resource, watches=watches))
+            found = labels(method, resource, self._served, watches=watches)
+            series = self._by_address[key] = self._labelled(found)
         return series
 
     def _labelled(self, request: RequestLabels) -> RequestSeries:
@@ -164,6 +169,6 @@ class RequestMetrics(Collector):
                 seconds.add_metric(request, buckets, series.seconds)
         yield from (requests, seconds, long)
         objects = GaugeMetricFamily("apiserver_storage_objects", "Stored objects.", labels=("resource",))
-        for kind in kinds.ALL:
+        for kind in self._store.kinds.all:
             objects.add_metric((status_errors.resource(kind),), len(self._store.objects(kind)))
         yield objects

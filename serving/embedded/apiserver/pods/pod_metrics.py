@@ -13,7 +13,7 @@ from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.resources.kinds import Kind
 
 KIND = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", status=False)
-"""Not in `kinds.ALL`, as it is not stored."""
+"""Not among the stored kinds."""
 VERBS = ["get", "list"]
 _NANO = 1_000_000_000
 _KIB = 1024

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-_BY_PATH: dict[tuple[str, str, str], Kind] = {(k.group, k.version, k.plural): k for k in kinds.ALL}
-"""(Group, version, plural) → stored kind."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +30,25 @@ class ResourcePath(NamedTuple):
     subresource: str | None = None
 
 
-def parse(path: str) -> Address | None:
+def parse(stored_kinds: StoredKinds, path: str) -> Address | None:
     """Return the address, or None where the path addresses nothing of a stored kind.
 
     Args:
+        stored_kinds: the stored kinds.
         path: still percent-encoded, so that a slash within a name is not a separator: a DELETE of the object
             `/` must not delete the collection.
     """
     group, version, remaining = _group_version(_parts(path))
     namespace = None
-    if remaining[:1] == ["namespaces"] and len(remaining) > 2 and (group, version, remaining[2]) in _BY_PATH:
+    if (
+        remaining[:1] == ["namespaces"]
+        and len(remaining) > 2
+        and stored_kinds.at(group, version, remaining[2])
+    ):
         namespace, remaining = remaining[1], remaining[2:]
     if not remaining or len(remaining) > 3 or "" in remaining or namespace == "":
         return None
-    kind = _BY_PATH.get((group, version, remaining[0]))
+    kind = stored_kinds.at(group, version, remaining[0])
     if kind is None or (namespace is not None and not kind.namespaced):
         return None
     name = remaining[1] if len(remaining) > 1 else None

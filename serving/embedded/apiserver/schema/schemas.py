@@ -1,4 +1,4 @@
-"""Which structural schema each kind has: ours from the catalog, the built-in ones from `builtin.json`.
+"""Structural schemas: those of the built-in kinds, from `builtin.json`, and the parts of a schema.
 
 Schemas are shared and must not be changed by callers: a reference is replaced by the definition's schema.
 """
@@ -9,7 +9,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from serving.resources import catalog, kinds
 from serving.resources.kinds import Kind
 
 Schema = dict[str, Any]
@@ -31,13 +30,8 @@ def builtin() -> dict[str, Any]:
     return result
 
 
-@cache
-def of(kind: Kind) -> Schema:
-    """Return the schema of whole objects of this kind, without references."""
-    if kind in kinds.OWN:
-        definition = next(d for d in catalog.DEFINITIONS if d.kind == kind)
-        own = catalog.schema(definition)
-        return {**own, "properties": {**own["properties"], "metadata": definition_of("ObjectMeta")}}
+def of_builtin(kind: Kind) -> Schema:
+    """Return the schema of whole objects of this built-in kind, without references."""
     return definition_of(builtin()["kinds"][kind.kind])
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.writes.deletion import FOREGROUND, ORPHAN
 from serving.objects import Object, is_deleting
-from serving.resources import kinds
 
 FindByUid = Callable[[str], Object | None]
 """Returns the object with this uid, or None."""
@@ -49,7 +49,7 @@ def references(obj: Object) -> list[dict[str, Any]]:
     return obj["metadata"].get("ownerReferences") or []
 
 
-def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
+def steps_for_dependent(stored_kinds: StoredKinds, obj: Object, find_by_uid: FindByUid) -> list[Step]:
     """Return the steps for an object with owners: references to absent ones are removed.
 
     If all are absent, the object is deleted.
@@ -57,7 +57,7 @@ def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
     owners = references(obj)
     if not owners or is_deleting(obj):
         return []
-    absent = [ref for ref in owners if not _holds(obj, ref, find_by_uid)]
+    absent = [ref for ref in owners if not _holds(stored_kinds, obj, ref, find_by_uid)]
     if not absent:
         return []
     if len(absent) < len(owners):
@@ -65,9 +65,9 @@ def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
     return [Delete(obj)]
 
 
-def _holds(obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
+def _holds(stored_kinds: StoredKinds, obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
     """Whether an owner reference keeps the object: its owner exists, or may exist."""
-    if kinds.of(ref.get("apiVersion", ""), ref.get("kind", "")) is None:
+    if stored_kinds.of(ref.get("apiVersion", ""), ref.get("kind", "")) is None:
         return True  # a kind that is not served here: whether the owner exists is unknown
     owner = find_by_uid(ref.get("uid", ""))
     if owner is None:

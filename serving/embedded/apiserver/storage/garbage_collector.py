@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 
 ObjectId = tuple[str, ObjectKey]
 """Identifier of the kind (`store.identifier`), and key."""
-_KINDS = {identifier(kind): kind for kind in kinds.ALL}
 _OPTIONS = WriteOptions("slipway-garbage-collector")
 _BATCH = 200
 """Objects checked before the event loop serves requests again."""
@@ -46,6 +45,7 @@ class GarbageCollector:
     def __init__(self, writer: ObjectWriter, settings: ApiSettings) -> None:
         """Index the stored objects and follow their changes."""
         self._writer, self._store, self._settings = writer, writer.store, settings
+        self._kinds = {identifier(kind): kind for kind in self._store.kinds.all}
         self._ids_by_uid: dict[str, ObjectId] = {}
         self._dependents: dict[str, dict[ObjectId, None]] = {}
         """Uid of an owner → the objects with a reference to it, as the keys, in order."""
@@ -54,7 +54,7 @@ class GarbageCollector:
         self._queue: dict[ObjectId, None] = {}
         """The objects to check, as the keys, in order."""
         self._wake = asyncio.Event()
-        for kind in kinds.ALL:
+        for kind in self._store.kinds.all:
             for key, entry in self._store.objects(kind).items():
                 self._index((identifier(kind), key), None, entry)
                 self._queue[identifier(kind), key] = None
@@ -133,7 +133,7 @@ class GarbageCollector:
                 self._terminating.discard(name)
 
     def _entry(self, object_id: ObjectId) -> ObjectVersion | None:
-        return self._store.newest(_KINDS[object_id[0]], object_id[1])
+        return self._store.newest(self._kinds[object_id[0]], object_id[1])
 
     def _find_by_uid(self, uid: str) -> Object | None:
         object_id = self._ids_by_uid.get(uid)
@@ -149,11 +149,12 @@ class GarbageCollector:
         dependents = [child.object for child in children if child is not None]
         if object_id[0] == identifier(kinds.NAMESPACE):
             return garbage.steps_for_namespace(obj, self._content(object_id[1].name), dependents)
-        return garbage.steps_for_owner(obj, dependents) + garbage.steps_for_dependent(obj, self._find_by_uid)
+        steps = garbage.steps_for_owner(obj, dependents)
+        return steps + garbage.steps_for_dependent(self._store.kinds, obj, self._find_by_uid)
 
     def _content(self, namespace: str) -> Iterator[Object]:
         """Yield the objects in a namespace, including pending writes."""
-        for kind in kinds.ALL:
+        for kind in self._store.kinds.all:
             if kind.namespaced:
                 for key in self._store.keys(kind, namespace):
                     entry = self._store.newest(kind, key)
@@ -184,7 +185,7 @@ class GarbageCollector:
         """
         pending: list[_PendingStep] = []
         for source, step in steps:
-            kind = kinds.of(step.target["apiVersion"], step.target["kind"])
+            kind = self._store.kinds.of(step.target["apiVersion"], step.target["kind"])
             assert kind is not None
             metadata = step.target["metadata"]
             key = ObjectKey(metadata.get("namespace", ""), metadata["name"])

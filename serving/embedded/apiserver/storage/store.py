@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from serving import errors
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey, ObjectVersion, versioned
 from serving.objects import Object
@@ -50,12 +51,13 @@ class PendingWrite:
 class ObjectStore:
     """All objects of one machine."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, stored_kinds: StoredKinds) -> None:
         """Load the objects and the history.
 
         Raises:
             errors.UserError: the file is damaged.
         """
+        self.kinds = stored_kinds
         self._database = database
         self._objects, self.history = database.load()
         self._sorted_keys: dict[str, dict[str | None, Sequence[ObjectKey]]] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from serving import clock, errors
 from serving.embedded.apiserver import object_meta, status_errors
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
 from serving.embedded.apiserver.storage.store import ObjectStore, PendingWrite
 from serving.embedded.apiserver.writes import write_path
@@ -27,15 +28,15 @@ _UID_BYTES, _SUFFIX_CHARACTERS = 16, 5
 DEFAULT_NAMESPACE = "default"
 
 
-def _request(options: WriteOptions, *, creates: bool = False) -> WriteRequest:
+def _request(stored_kinds: StoredKinds, options: WriteOptions, *, creates: bool = False) -> WriteRequest:
     """Return a write request as of now; that of a creation has a uid and a name suffix."""
     now = _format_second(clock.now().replace(microsecond=0))
     if not creates:
-        return WriteRequest(options, now)
+        return WriteRequest(stored_kinds, options, now)
     random = secrets.token_bytes(_UID_BYTES + _SUFFIX_CHARACTERS)
     uid = str(uuid.UUID(bytes=random[:_UID_BYTES], version=4))
     suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in random[_UID_BYTES:])
-    return WriteRequest(options, now, uid, suffix)
+    return WriteRequest(stored_kinds, options, now, uid, suffix)
 
 
 @lru_cache(1)
@@ -83,7 +84,7 @@ class ObjectWriter:
             errors.AlreadyExists: the name is taken.
             errors.ApiError: 404 for a missing namespace, 403 for a terminating one, 4xx for a bad object.
         """
-        outcome = write_path.create(kind, namespace, body, _request(options, creates=True))
+        outcome = write_path.create(kind, namespace, body, _request(self.store.kinds, options, creates=True))
         return await self._insert(kind, namespace, outcome, options)
 
     async def _insert(
@@ -139,7 +140,7 @@ class ObjectWriter:
         old = self.existing(kind, key)
         if options.subresource != "scale" and object_meta.requires_version(kind):
             _require_version(kind, key, body)
-        outcome = write_path.update(kind, old.object, body, _request(options))
+        outcome = write_path.update(kind, old.object, body, _request(self.store.kinds, options))
         return await self._replace(kind, key, old, outcome, options)
 
     async def patch(
@@ -147,7 +148,7 @@ class ObjectWriter:
     ) -> WriteResult:
         """Patch an object, its status or its scale."""
         old = self.existing(kind, key)
-        outcome = write_path.patch(kind, old.object, patch, content_type, _request(options))
+        outcome = write_path.patch(kind, old.object, patch, content_type, _request(self.store.kinds, options))
         return await self._replace(kind, key, old, outcome, options)
 
     async def apply(self, kind: Kind, key: ObjectKey, body: Object, options: WriteOptions) -> WriteResult:
@@ -156,7 +157,7 @@ class ObjectWriter:
         old = self.store.newest(kind, key)
         if old is None and options.subresource is not None:
             raise status_errors.not_found(kind, key.name)
-        request = _request(options, creates=old is None)
+        request = _request(self.store.kinds, options, creates=old is None)
         outcome = write_path.apply(
             kind, None if old is None else old.object, namespace, key.name, body, request
         )
@@ -200,7 +201,7 @@ class ObjectWriter:
         self, kind: Kind, key: ObjectKey, old: ObjectVersion, deletion: Object, options: WriteOptions
     ) -> PendingWrite | WriteResult:
         """Submit a deletion; return the result at once where it needs no write, as a dry run."""
-        request = _request(options)
+        request = _request(self.store.kinds, options)
         after = write_path.delete(kind, old.object, deletion, request)
         if kind == kinds.NAMESPACE and after is None:  # it stays until its objects are gone
             after = old.object if is_deleting(old.object) else _terminating(old, request.now)

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.tables import columns
 from serving.objects import Object
-from serving.resources import catalog, kinds
+from serving.resources.definitions import PrinterColumn
 from serving.resources.formats import ages
 from serving.resources.formats.jsonpath import evaluation, parser
 from serving.resources.kinds import Kind
@@ -15,6 +16,7 @@ API_VERSION = "meta.k8s.io/v1"
 
 
 def table(
+    stored_kinds: StoredKinds,
     kind: Kind,
     objs: Iterable[Object],
     *,
@@ -26,6 +28,7 @@ def table(
     """Return the Table of these objects.
 
     Args:
+        stored_kinds: has the columns of custom kinds.
         kind: kind of the objects.
         objs: the objects, in the order of the rows.
         now: time for ages.
@@ -34,7 +37,7 @@ def table(
         continue_: token of the next page; empty on the last page.
     """
     meta = {"resourceVersion": resource_version, "continue": continue_}
-    table_columns = _columns(kind)
+    table_columns = _columns(stored_kinds, kind)
     return {
         "kind": "Table",
         "apiVersion": API_VERSION,
@@ -47,15 +50,15 @@ def table(
     }
 
 
-def _columns(kind: Kind) -> tuple[columns.TableColumn, ...]:
-    if kind not in kinds.OWN:
+def _columns(stored_kinds: StoredKinds, kind: Kind) -> tuple[columns.TableColumn, ...]:
+    definition = stored_kinds.definitions.get(kind)
+    if definition is None:
         return columns.BUILTIN.get(kind, columns.PLAIN)
-    definition = next(entry for entry in catalog.DEFINITIONS if entry.kind == kind)
     name = columns.TableColumn("Name", lambda obj, _now: obj["metadata"]["name"])
-    return (name, *(_own_column(column) for column in definition.columns))
+    return (name, *(_custom_column(column) for column in definition.columns))
 
 
-def _own_column(column: catalog.PrinterColumn) -> columns.TableColumn:
+def _custom_column(column: PrinterColumn) -> columns.TableColumn:
     def cell(obj: Object, now: datetime) -> Any:
         values = _values(column.path, obj)
         if not values:

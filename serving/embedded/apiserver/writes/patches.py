@@ -40,7 +40,7 @@ def patched(
     media_type = content_type.split(";", maxsplit=1)[0].strip().lower()
     if media_type == JSON:
         return _json_patched(kind, base, patch)
-    supported = [JSON, MERGE, APPLY] if kind in kinds.OWN else [JSON, MERGE, STRATEGIC, APPLY]
+    supported = [JSON, MERGE, STRATEGIC, APPLY] if kind in kinds.BUILTIN else [JSON, MERGE, APPLY]
     if media_type not in supported or media_type == APPLY:
         message = (
             "the body of the request was in an unknown format - accepted media types include: "

@@ -15,6 +15,8 @@ from serving.embedded.apiserver.admission import by_kind as admission
 from serving.embedded.apiserver.apply import managed_fields
 from serving.embedded.apiserver.apply.managed_fields import Owner
 from serving.embedded.apiserver.schema import cel_rules, defaults, pruning, schemas, validation
+from serving.embedded.apiserver.schema.schemas import Schema
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.embedded.apiserver.writes import deletion, patches, scale
 from serving.objects import Object
 from serving.resources import kinds
@@ -40,6 +42,8 @@ class WriteOptions:
 class WriteRequest:
     """A write's options, its time, and randomness for a new object."""
 
+    kinds: StoredKinds
+    """Has the schema of the object's kind."""
     options: WriteOptions
     now: str
     """RFC 3339, whole seconds."""
@@ -63,10 +67,11 @@ def create(kind: Kind, namespace: str | None, body: Object, request: WriteReques
     obj["metadata"] = _new_metadata(kind, obj.get("metadata") or {}, namespace, request)
     if kind.status:
         obj.pop("status", None)
-    _complete(kind, obj, None, valid=sent.valid)
+    schema = request.kinds.schema(kind)
+    _complete(kind, obj, None, schema, valid=sent.valid)
     obj["metadata"].pop("managedFields", None)
     owner = _owner(kind, request, managed_fields.UPDATE)
-    entries = managed_fields.created(obj, schemas.of(kind), owner, request.now)
+    entries = managed_fields.created(obj, schema, owner, request.now)
     return WriteOutcome(_with_managed_fields(obj, entries), sent.warnings)
 
 
@@ -79,13 +84,14 @@ def update(kind: Kind, old: Object, body: Object, request: WriteRequest) -> Writ
     obj = sent.object
     obj["metadata"] = object_meta.updated(kind, old["metadata"], obj.get("metadata") or {})
     obj = _in_scope(kind, old, obj, request)
-    _complete(kind, obj, old, valid=sent.valid)
+    schema = request.kinds.schema(kind)
+    _complete(kind, obj, old, schema, valid=sent.valid)
     before = old["metadata"].get("managedFields") or []
     entries = obj["metadata"].get("managedFields", before)
     if entries != before:
         entries = managed_fields.well_formed(entries)
     owner = _owner(kind, request, managed_fields.UPDATE)
-    entries = managed_fields.updated(entries, old, obj, schemas.of(kind), owner, now=request.now)
+    entries = managed_fields.updated(entries, old, obj, schema, owner, now=request.now)
     return WriteOutcome(_old_if_equal(old, _with_managed_fields(obj, entries)), sent.warnings)
 
 
@@ -94,7 +100,7 @@ def patch(kind: Kind, old: Object, patch: Any, content_type: str, request: Write
     if request.options.subresource == "scale":
         patched = patches.patched(kind, scale.to_scale(kind, old), patch, content_type, scale.SCHEMA)
     else:
-        patched = patches.patched(kind, old, patch, content_type, schemas.of(kind))
+        patched = patches.patched(kind, old, patch, content_type, request.kinds.schema(kind))
     return update(kind, old, patched, request)
 
 
@@ -119,7 +125,7 @@ def apply(  # noqa: PLR0917 positional, as the other writes
         raise status_errors.bad_request(
             f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         )
-    broken = [] if sent.valid else validation.causes(config, schemas.of(kind), "partial")
+    broken = [] if sent.valid else validation.causes(config, request.kinds.schema(kind), "partial")
     if broken:
         raise status_errors.unprocessable(kind, name, broken)
     if old is None:
@@ -152,22 +158,24 @@ def _applied_new(
     if kind.status:
         obj.pop("status", None)
         config = {key: value for key, value in config.items() if key != "status"}
-    _complete(kind, obj, None, valid=True)
+    schema = request.kinds.schema(kind)
+    _complete(kind, obj, None, schema, valid=True)
     owner = _owner(kind, request, managed_fields.APPLY)
-    return _with_managed_fields(obj, managed_fields.created(config, schemas.of(kind), owner, request.now))
+    return _with_managed_fields(obj, managed_fields.created(config, schema, owner, request.now))
 
 
 def _applied_over(kind: Kind, old: Object, config: Object, request: WriteRequest) -> Object:
     # First the checks of `updated`: a stale resourceVersion or another uid is refused before other conflicts.
     object_meta.updated(kind, old["metadata"], config.get("metadata") or {})
+    schema = request.kinds.schema(kind)
     live = {**old, "metadata": _without_managed_fields(old["metadata"])}
     obj, entries = managed_fields.applied(
-        old["metadata"].get("managedFields") or [], live, _ownable(kind, config, request), schemas.of(kind),
+        old["metadata"].get("managedFields") or [], live, _ownable(kind, config, request), schema,
         _owner(kind, request, managed_fields.APPLY), force=request.options.force, now=request.now,
     )  # fmt: skip
     obj["metadata"] = object_meta.updated(kind, old["metadata"], obj.get("metadata") or {})
     obj = _in_scope(kind, old, obj, request)
-    _complete(kind, obj, old, valid=False)
+    _complete(kind, obj, old, schema, valid=False)
     return _old_if_equal(old, _with_managed_fields(obj, entries))
 
 
@@ -205,7 +213,7 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
             raise status_errors.bad_request(
                 f"the {field} in the data ({body[field]}) does not match the expected {field} ({expected})"
             )
-    schema, header = schemas.of(kind), {"apiVersion": kind.api_version, "kind": kind.kind}
+    schema, header = request.kinds.schema(kind), {"apiVersion": kind.api_version, "kind": kind.kind}
     # A patched object shares the members that the patch did not touch with the old object, and the old object
     # was validated when it was written.
     new = {key: value for key, value in body.items() if value is not old.get(key)} if old else body
@@ -250,7 +258,7 @@ def _in_scope(kind: Kind, old: Object, obj: Object, request: WriteRequest) -> Ob
     return {**out, "status": status_source["status"]} if "status" in status_source else out
 
 
-def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> None:
+def _complete(kind: Kind, obj: Object, old: Object | None, schema: Schema, *, valid: bool) -> None:
     """Fill in defaults, check every rule and increment the generation.
 
     Sets members of `obj`; the members themselves may be shared with the old object, and are not changed. An
@@ -260,12 +268,12 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
         kind: of the object.
         obj: the object after the write.
         old: the object before it, or None.
+        schema: of the kind.
         valid: its values are known to be valid, though required members may be missing.
 
     Raises:
         errors.Invalid: names every broken rule.
     """
-    schema = schemas.of(kind)
     unchanged = _unchanged(obj, old)
     # No rule of a kind (`admission`) concerns the status.
     changed = (obj.keys() | (old or {}).keys()) - unchanged - {"status"}
@@ -290,7 +298,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> No
         broken += admission.check(kind, obj, old) if runs_admission else ()
     if broken:
         raise status_errors.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
-    if old is not None and kind in object_meta.KINDS_WITH_GENERATION and _is_desired_changed(obj, old):
+    if old is not None and object_meta.has_generation(kind) and _is_desired_changed(obj, old):
         meta["generation"] = int(meta.get("generation") or 0) + 1
 
 

@@ -21,6 +21,7 @@ from serving.embedded.apiserver.storage.watches import CONNECTION, Hub, Watch, W
 from serving.resources import kinds
 from serving.settings import ApiSettings
 from tests.objects.config_maps import MAPS, config_map, events
+from tests.objects.stored_kinds import STORED_KINDS
 from tests.rig.servers.api_process import ApiProcess
 
 PATH = MAPS.format("default")
@@ -170,7 +171,7 @@ def test_memory_of_large_events_is_returned_when_their_watchers_have_gone(tmp_pa
 
 
 async def test_a_watcher_that_does_not_read_has_one_chunk_when_it_begins_far_behind(tmp_path: Path) -> None:
-    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=50))
+    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=50), STORED_KINDS)
     start = store.version
     for number in range(20):
         body = config_map(f"map-{number}") | {"data": {"k": "v" * 100_000}}

@@ -106,7 +106,7 @@ def test_pod_has_fields_of_kubernetes_with_their_types() -> None:
     }
     pod = waiting("pytorch", resources={"cpu": "1", "gpu": {"memory": "4Gi"}}, template=template)
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waits"}, "spec": pod}
-    schema = schemas.of(kinds.POD)
+    schema = schemas.of_builtin(kinds.POD)
     assert not validation.check(body, schema)
     assert pruning.prune(copy.deepcopy(body), schema) == body
 

@@ -7,16 +7,19 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.discovery import access_reviews, api_groups, empty_kinds, not_offered
 from serving.embedded.apiserver.requests import paths
+from tests.objects.stored_kinds import SERVED_KINDS
 
 
 def review(**attributes: str) -> dict[str, Any]:
     body = {"spec": {"resourceAttributes": attributes}}
-    status: dict[str, Any] = access_reviews.answer(api_groups.SELF_SUBJECT_ACCESS_REVIEW, body)["status"]
+    status: dict[str, Any] = access_reviews.answer(SERVED_KINDS, api_groups.SELF_SUBJECT_ACCESS_REVIEW, body)[
+        "status"
+    ]
     return status
 
 
 def test_every_verb_of_every_served_resource_is_allowed_and_no_other() -> None:
-    for kind in api_groups.SERVED:
+    for kind in SERVED_KINDS:
         for verb in api_groups.VERBS:
             allowed = review(group=kind.group, resource=kind.plural, verb=verb)["allowed"]
             assert allowed == (verb in api_groups.verbs(kind)), (kind, verb)
@@ -24,7 +27,9 @@ def test_every_verb_of_every_served_resource_is_allowed_and_no_other() -> None:
 
 
 def test_rules_are_those_by_which_reviews_are_answered() -> None:
-    answer = access_reviews.answer(api_groups.SELF_SUBJECT_RULES_REVIEW, {"spec": {"namespace": "a"}})
+    answer = access_reviews.answer(
+        SERVED_KINDS, api_groups.SELF_SUBJECT_RULES_REVIEW, {"spec": {"namespace": "a"}}
+    )
     for rule in answer["status"]["resourceRules"]:
         (group,), (name,) = rule["apiGroups"], rule["resources"]
         plural, _, subresource = name.partition("/")
@@ -46,12 +51,12 @@ def test_rules_are_those_by_which_reviews_are_answered() -> None:
 )
 def test_a_review_that_asks_for_nothing_or_both_is_refused_by_field(spec: object, field: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        access_reviews.answer(api_groups.SELF_SUBJECT_ACCESS_REVIEW, {"spec": spec})
+        access_reviews.answer(SERVED_KINDS, api_groups.SELF_SUBJECT_ACCESS_REVIEW, {"spec": spec})
     assert [cause.field for cause in refused.value.causes] == [field]
 
 
 def test_what_is_not_offered_is_not_served() -> None:
-    served = {(kind.group, kind.plural): kind for kind in api_groups.SERVED}
+    served = {(kind.group, kind.plural): kind for kind in SERVED_KINDS}
     for group, plural, subresource in not_offered.SUBRESOURCES:
         assert subresource not in api_groups.subresources(served[group, plural])
     for group, plural in not_offered.RESOURCES:

@@ -13,8 +13,8 @@ from serving import errors
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups, openapi
 from serving.embedded.apiserver.handlers import documents
-from serving.embedded.apiserver.schema import schemas
 from serving.resources import kinds
+from tests.objects.stored_kinds import SERVED_KINDS, STORED_KINDS
 
 ROOT = Path(__file__).parents[5]
 
@@ -27,7 +27,7 @@ def test_the_checked_in_schemas_are_those_of_the_client_library() -> None:
 def test_legacy_and_aggregated_discovery_agree() -> None:
     aggregated = set()
     for core in (True, False):
-        for group in api_groups.aggregated(core)["items"]:
+        for group in api_groups.aggregated(SERVED_KINDS, core)["items"]:
             name = group["metadata"].get("name", "")
             for version in group["versions"]:
                 for entry in version["resources"]:
@@ -37,19 +37,19 @@ def test_legacy_and_aggregated_discovery_agree() -> None:
                         for sub in entry.get("subresources", ())
                     }
     legacy = set()
-    for group, version in {(kind.group, kind.version) for kind in api_groups.SERVED}:
-        listed = api_groups.resources(group, version)
+    for group, version in {(kind.group, kind.version) for kind in SERVED_KINDS}:
+        listed = api_groups.resources(SERVED_KINDS, group, version)
         assert listed is not None
         legacy |= {(group, version, entry["name"]) for entry in listed["resources"]}
     assert aggregated == legacy
-    assert api_groups.group("nothing.dev") is None
-    assert api_groups.resources("apps", "v9") is None
+    assert api_groups.group(SERVED_KINDS, "nothing.dev") is None
+    assert api_groups.resources(SERVED_KINDS, "apps", "v9") is None
 
 
 def test_openapi_documents_define_all_references_and_describe_every_kind() -> None:
     described = set()
-    for name in openapi.group_versions():
-        document = openapi.document(name)
+    for name in openapi.group_versions(STORED_KINDS):
+        document = openapi.document(STORED_KINDS, name)
         assert document is not None
         text = json.dumps(document)
         schemas = document["components"]["schemas"]
@@ -59,18 +59,18 @@ def test_openapi_documents_define_all_references_and_describe_every_kind() -> No
             described |= {(g["group"], g["kind"]) for g in body.get("x-kubernetes-group-version-kind", ())}
         assert '"fieldValidation"' in text
     assert {(kind.group, kind.kind) for kind in kinds.ALL} <= described
-    assert openapi.document("apis/nothing/v1") is None
-    assert openapi.index()["paths"].keys() == set(openapi.group_versions())
+    assert openapi.document(STORED_KINDS, "apis/nothing/v1") is None
+    assert openapi.index(STORED_KINDS)["paths"].keys() == set(openapi.group_versions(STORED_KINDS))
 
 
 @pytest.mark.parametrize(
     "path", ["/openapi/v3/apis/none-{}/v1", "/openapi/v3{slashes}/api/v1", "{slashes}/apis"]
 )
 def test_no_cache_grows_when_unknown_paths_of_documents_are_requested(path: str) -> None:
-    for name in openapi.group_versions():
-        openapi.document(name)
-    documents.answer(_request("GET", "/apis"))
-    documents.answer(_request("GET", "/openapi/v3/api/v1"))
+    for name in openapi.group_versions(STORED_KINDS):
+        openapi.document(STORED_KINDS, name)
+    documents.answer(STORED_KINDS, _request("GET", "/apis"))
+    documents.answer(STORED_KINDS, _request("GET", "/openapi/v3/api/v1"))
 
     def cached() -> int:
         values = [*vars(openapi).values(), *vars(documents).values()]
@@ -79,7 +79,7 @@ def test_no_cache_grows_when_unknown_paths_of_documents_are_requested(path: str)
     before = cached()
     for number in range(1, 6):
         with contextlib.suppress(errors.NotFound):
-            documents.answer(_request("GET", path.format(number, slashes="/" * number)))
+            documents.answer(STORED_KINDS, _request("GET", path.format(number, slashes="/" * number)))
     assert cached() == before
 
 
@@ -90,7 +90,7 @@ def test_no_cache_grows_when_unknown_paths_of_documents_are_requested(path: str)
 )
 def test_a_write_of_a_document_is_not_allowed(method: str, path: str, code: int) -> None:
     with pytest.raises(errors.ApiError) as refused:
-        documents.answer(_request(method, path))
+        documents.answer(STORED_KINDS, _request(method, path))
     assert refused.value.code == code
 
 
@@ -110,7 +110,7 @@ def _references(node: Any) -> list[str]:
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
 def test_every_schema_describes_object_metadata(kind: kinds.Kind) -> None:
-    meta = schemas.of(kind)["properties"]["metadata"]
+    meta = STORED_KINDS.schema(kind)["properties"]["metadata"]
     assert {"name", "labels", "finalizers", "ownerReferences", "managedFields"} <= meta["properties"].keys()
 
 

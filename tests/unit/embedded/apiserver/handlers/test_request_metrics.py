@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.handlers import dispatcher, request_metrics
 from serving.embedded.apiserver.handlers.request_metrics import RequestLabels, RequestMetrics
 from serving.embedded.apiserver.requests import paths
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.store import ObjectStore
+from tests.objects.stored_kinds import SERVED_KINDS, STORED_KINDS
 
 VERBS = {"GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION", "OTHER"}
 PODS = ("", "v1", "pods")
+SERVED = request_metrics.resource_types(SERVED_KINDS)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ PODS = ("", "v1", "pods")
 def test_a_request_is_named_by_its_verb_and_resource(
     method: str, path: str, *, watches: bool, expected: RequestLabels
 ) -> None:
-    assert request_metrics.labels(method, paths.split(path), watches=watches) == expected
+    assert request_metrics.labels(method, paths.split(path), SERVED, watches=watches) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,22 +71,21 @@ words = st.sampled_from(
     method=st.text(max_size=6), parts=st.lists(words | st.text(max_size=4), max_size=8), watches=st.booleans()
 )
 def test_no_request_adds_a_label_value(method: str, parts: list[str], *, watches: bool) -> None:
-    found = request_metrics.labels(method, paths.split("/" + "/".join(parts)), watches=watches)
+    found = request_metrics.labels(method, paths.split("/" + "/".join(parts)), SERVED, watches=watches)
     assert found.verb in VERBS
-    served = {(kind.group, kind.version, kind.plural) for kind in api_groups.SERVED} | {("", "", "")}
-    assert (found.group, found.version, found.resource) in served
+    assert (found.group, found.version, found.resource) in SERVED | {("", "", "")}
     assert found.subresource in {"", "log", "scale", "status", "other"}
 
 
 async def test_a_page_has_every_request_by_code_and_duration_and_what_is_open(tmp_path: Path) -> None:
-    store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50))
+    store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50), STORED_KINDS)
     metrics = RequestMetrics(store)
     pods = "/api/v1/pods"
     for code, seconds in ((200, 0.0005), (200, 0.02), (404, 99.0)):
-        listed = metrics.of("GET", paths.parse(pods), pods, watches=False)
+        listed = metrics.of("GET", paths.parse(STORED_KINDS, pods), pods, watches=False)
         listed.begin()
         listed.end(code, seconds)
-    watch = metrics.of("GET", paths.parse(pods), pods, watches=True)
+    watch = metrics.of("GET", paths.parse(STORED_KINDS, pods), pods, watches=True)
     watch.begin()
 
     def samples(name: str) -> dict[str, float]:

@@ -7,6 +7,7 @@ from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.pods.pod_metrics import Sample
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
+from tests.objects.stored_kinds import SERVED_KINDS
 
 NOW = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 MAIN = ContainerKey("ns", "p", "main")
@@ -58,9 +59,9 @@ def test_a_pod_without_running_containers_has_no_metrics() -> None:
 
 
 def test_discovery_lists_pod_metrics() -> None:
-    resources = api_groups.resources("metrics.k8s.io", "v1beta1")
+    resources = api_groups.resources(SERVED_KINDS, "metrics.k8s.io", "v1beta1")
     assert resources is not None
     assert [(entry["name"], entry["verbs"]) for entry in resources["resources"]] == [
         ("pods", ["get", "list"])
     ]
-    assert "metrics.k8s.io" in api_groups.group_names()
+    assert "metrics.k8s.io" in api_groups.group_names(SERVED_KINDS)

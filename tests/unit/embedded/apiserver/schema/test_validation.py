@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from serving.embedded.apiserver.schema import pruning, schemas, validation
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from tests.objects.stored_kinds import STORED_KINDS
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -172,7 +173,7 @@ WHOLE: dict[Kind, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)
 def test_a_valid_object_has_no_faults(kind: Kind) -> None:
     for mode in get_args(validation.Mode):
-        assert not validation.check(WHOLE[kind], schemas.of(kind), mode)
+        assert not validation.check(WHOLE[kind], STORED_KINDS.schema(kind), mode)
 
 
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)
@@ -190,7 +191,7 @@ def test_faults_of_a_changed_part_are_at_or_below_it(kind: Kind, draw: random.Ra
     node[key] = value
     assert all(
         fault.path.startswith(path) or path.startswith(fault.path)
-        for fault in validation.check(obj, schemas.of(kind))
+        for fault in validation.check(obj, STORED_KINDS.schema(kind))
     )
 
 

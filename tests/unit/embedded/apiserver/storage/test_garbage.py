@@ -3,6 +3,7 @@ from typing import Any
 
 from serving.embedded.apiserver.storage import garbage
 from serving.embedded.apiserver.storage.garbage import Delete, RemoveFromStore, Rewrite
+from tests.objects.stored_kinds import STORED_KINDS
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -31,27 +32,31 @@ def finds(*objects: dict[str, Any]) -> garbage.FindByUid:
 
 def test_an_object_is_deleted_when_its_last_owner_is_gone() -> None:
     child = config_map("c", ("a", "b"))
-    assert garbage.steps_for_dependent(child, finds(config_map("a"), config_map("b"))) == []
-    steps = garbage.steps_for_dependent(child, finds(config_map("b")))
+    assert garbage.steps_for_dependent(STORED_KINDS, child, finds(config_map("a"), config_map("b"))) == []
+    steps = garbage.steps_for_dependent(STORED_KINDS, child, finds(config_map("b")))
     assert isinstance(steps[0], Rewrite)
     assert [ref["name"] for ref in steps[0].after["metadata"]["ownerReferences"]] == ["b"]
-    assert garbage.steps_for_dependent(child, finds()) == [Delete(child)]
+    assert garbage.steps_for_dependent(STORED_KINDS, child, finds()) == [Delete(child)]
 
 
 def test_an_owner_recreated_under_its_name_is_not_the_owner() -> None:
     child = config_map("c", ("a",))
-    assert garbage.steps_for_dependent(child, finds(config_map("a", uid="another"))) == [Delete(child)]
+    assert garbage.steps_for_dependent(STORED_KINDS, child, finds(config_map("a", uid="another"))) == [
+        Delete(child)
+    ]
 
 
 def test_an_owner_in_another_namespace_does_not_count() -> None:
     child = config_map("c", ("a",))
-    assert garbage.steps_for_dependent(child, finds(config_map("a", namespace="other"))) == [Delete(child)]
+    assert garbage.steps_for_dependent(STORED_KINDS, child, finds(config_map("a", namespace="other"))) == [
+        Delete(child)
+    ]
 
 
 def test_an_owner_of_an_unknown_kind_is_assumed_to_exist() -> None:
     child = config_map("c", ("a",))
     child["metadata"]["ownerReferences"][0] |= {"apiVersion": "example.com/v1", "kind": "Unknown"}
-    assert garbage.steps_for_dependent(child, finds()) == []
+    assert garbage.steps_for_dependent(STORED_KINDS, child, finds()) == []
 
 
 def test_foreground_deletion_waits_for_blocking_dependents() -> None:

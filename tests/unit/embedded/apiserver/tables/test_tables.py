@@ -8,13 +8,14 @@ import pytest
 from serving.embedded.apiserver.tables import tables
 from serving.resources import kinds
 from serving.resources.formats import ages
+from tests.objects.stored_kinds import STORED_KINDS
 from tests.objects.write_requests import NOW, create, deployment, inference, job, pod
 
 AT = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
 
 
 def row(kind: kinds.Kind, obj: dict[str, Any]) -> dict[str, Any]:
-    table = tables.table(kind, [obj], now=AT)
+    table = tables.table(STORED_KINDS, kind, [obj], now=AT)
     names = [column["name"] for column in table["columnDefinitions"]]
     return dict(zip(names, table["rows"][0]["cells"], strict=True))
 
@@ -133,7 +134,12 @@ def test_deployments_and_jobs_show_their_counts() -> None:
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
 def test_rows_include_the_requested_object(include: str) -> None:
     table = tables.table(
-        kinds.POD, [create(kinds.POD, pod())], now=AT, include_object=include, resource_version="5"
+        STORED_KINDS,
+        kinds.POD,
+        [create(kinds.POD, pod())],
+        now=AT,
+        include_object=include,
+        resource_version="5",
     )
     included = table["rows"][0].get("object")
     assert (None if included is None else included["kind"]) == {
@@ -146,6 +152,6 @@ def test_rows_include_the_requested_object(include: str) -> None:
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
 def test_every_kind_has_columns_with_unique_names(kind: kinds.Kind) -> None:
-    columns = tables.table(kind, [], now=AT)["columnDefinitions"]
+    columns = tables.table(STORED_KINDS, kind, [], now=AT)["columnDefinitions"]
     assert columns[0]["name"] in ("Name", "Last Seen")
     assert len({column["name"] for column in columns}) == len(columns)

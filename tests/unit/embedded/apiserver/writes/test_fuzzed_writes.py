@@ -13,6 +13,7 @@ from serving.embedded.apiserver.tables import tables
 from serving.embedded.apiserver.writes import scale, write_path
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from tests.objects.stored_kinds import STORED_KINDS
 from tests.objects.strategies import good, json_patches, objects, odd, strategic_patches, values
 from tests.objects.write_requests import create, request
 from tests.rig import fuzzing
@@ -38,7 +39,7 @@ def check_write(kind: Kind, write: Any) -> None:
     elif result is not None:
         orjson.dumps(result)
         assert result["metadata"]["name"]
-        tables.table(kind, [result], now=NOW)
+        tables.table(STORED_KINDS, kind, [result], now=NOW)
         write_path.is_gone(kind, result)
         if kind.scale:
             scale.to_scale(kind, result)

@@ -98,4 +98,4 @@ def test_every_built_in_list_map_merges_strategically_too() -> None:
                 walk(child)
 
     for kind in kinds.BUILTIN:
-        walk(schemas.of(kind))
+        walk(schemas.of_builtin(kind))
