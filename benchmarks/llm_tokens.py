@@ -1,6 +1,7 @@
 """The gateway's counts of tokens beside those of the engine: their sums, and the queue under a burst.
 
-A tenth of the requests is cancelled in mid-stream. Then bursts of requests meet the engine, and both queues
+A tenth of the requests is cancelled: streams after some of their tokens, other requests while their answer is
+awaited. Then bursts of requests meet the engine, and both queues
 are read every tenth of a second: their correlation, and the lag at which it is highest.
 """
 
@@ -48,7 +49,9 @@ class Clients:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session, self._url = session, f"{url}/v1/chat/completions"
         self._random = random.Random(0)
-        self.cancelled = self.failed = self.ended = 0
+        self.cancelled_streams = self.cancelled_answers = self.failed = self.ended = 0
+        self._answer_seconds: float | None = None
+        """Of the last answer that was not streamed and not cancelled."""
 
     async def ask(self, *, may_cancel: bool) -> None:
         """One request of 8 to 40 tokens, half of them streamed with numbers of tokens."""
@@ -65,8 +68,12 @@ class Clients:
         if body["stream"] and draw.random() < 0.5:
             body["stream_options"] = {"include_usage": True}
         cut = draw.randint(0, number - 1) if may_cancel and draw.random() < CANCELLED else None
+        wait: float | None = None
+        if cut is not None and not body["stream"] and self._answer_seconds is not None:
+            wait = self._answer_seconds * cut / number
+        began = time.monotonic()
         try:
-            async with self._session.post(self._url, json=body) as response:
+            async with asyncio.timeout(wait), self._session.post(self._url, json=body) as response:
                 if response.status != 200:
                     self.failed += 1
                     return
@@ -74,12 +81,17 @@ class Clients:
                 async for line in response.content:
                     events += line.startswith(b"data:")
                     if cut is not None and body["stream"] and events > cut:
-                        self.cancelled += 1
+                        self.cancelled_streams += 1
                         response.close()
                         return
+            if not body["stream"]:
+                self._answer_seconds = time.monotonic() - began
             self.ended += 1
-        except (aiohttp.ClientError, TimeoutError):
-            self.failed += 1
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if wait is not None and isinstance(error, TimeoutError):
+                self.cancelled_answers += 1
+            else:
+                self.failed += 1
 
 
 async def main(*, quick: bool) -> None:
@@ -108,7 +120,8 @@ async def main(*, quick: bool) -> None:
         "burstCorrelation": round(float(np.median([queue[0] for queue in queues])), 4),
         "burstLagSeconds": round(float(np.median([queue[1] for queue in queues])), 2),
         "requests": requests,
-        "cancelled": clients.cancelled,
+        "cancelledStreams": clients.cancelled_streams,
+        "cancelledAnswers": clients.cancelled_answers,
         "failed": clients.failed,
     }
     bars = [

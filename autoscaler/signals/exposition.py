@@ -72,7 +72,7 @@ class Tokens(NamedTuple):
     waiting: float = 0.0
     """Tokens of prompts that are not read yet, and expected tokens that are not generated yet."""
     queued: float = 0.0
-    """Requests that wait for their first token."""
+    """Requests of streams that wait for their first token."""
     age: float = 0.0
     """Mean seconds since the arrival of the queued requests."""
 

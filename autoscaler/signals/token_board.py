@@ -11,8 +11,9 @@ from autoscaler.signals.board import Reading, is_restarted, span
 from autoscaler.signals.exposition import ScaleTargetName, Tokens
 
 QUEUED_SECONDS = 1.0
-"""Least mean age, in seconds, at which the requests without a first token count as waiting in an engine's
-queue. An assumption: a gateway does not see whether an engine reads a prompt or lets the request wait."""
+"""Least mean age, in seconds, at which the streams without a first token count as waiting in an engine's
+queue. An assumption: a gateway does not see whether an engine reads a prompt or lets the request wait. The
+first token of an answer that is not streamed is not seen either, so its request never counts as waiting."""
 
 _NO_TOKENS = Tokens()
 

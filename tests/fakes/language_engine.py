@@ -22,7 +22,8 @@ class LanguageEngine:
         """Every answer waits for it before its first token."""
         self.released.set()
         self.stop_after: int | None = None
-        """Tokens after which a stream says nothing more, and stays open."""
+        """Tokens after which a stream says nothing more, and stays open; an answer that is not streamed then
+        stops in its middle."""
         self.abort_after: int | None = None
         """Tokens after which a stream's connection ends."""
         self.pause_seconds = 0.0
@@ -47,7 +48,7 @@ class LanguageEngine:
             answer = {"choices": [{"message": {"content": text}}], "usage": usage(number)}
             response = web.json_response(answer)
             self._compress(response)
-            return response
+            return response if self.stop_after is None else await self._send_half(request, answer)
         self.streams += 1
         try:
             return await self._stream(request, body.get("stream_options") or {}, number)
@@ -80,6 +81,15 @@ class LanguageEngine:
         if options.get("include_usage"):
             await self._send(response, {"choices": [], "usage": usage(number)})
         await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _send_half(self, request: web.Request, document: Any) -> web.StreamResponse:
+        body = orjson.dumps(document)
+        response = web.StreamResponse()
+        response.content_length = len(body)
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        await asyncio.Event().wait()
         return response
 
     def _compress(self, response: web.StreamResponse) -> None:

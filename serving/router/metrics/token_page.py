@@ -98,7 +98,7 @@ def _numbers(read_at: float) -> tuple[_NumberFamily, ...]:
         _NumberFamily(
             QUEUE_REQUESTS,
             "gauge",
-            "Requests without a first token.",
+            "Requests of streams without a first token.",
             lambda counts: counts.waiting("requests"),
         ),
         _NumberFamily(

@@ -180,6 +180,15 @@ void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(void* filter
   CHECK(filter && space.size && key.size && value.size);
 }
 
+bool envoy_dynamic_module_callback_http_filter_get_attribute_string(void* filter, int attribute,
+                                                                    Text* value) {
+  CHECK(filter && attribute == ENVOY_UPSTREAM_ADDRESS);
+  *value = has_coding     ? (Text){NULL, 0}  // no replica has got the request
+           : flags & SPLIT ? LITERAL("/data/activator/0123")
+                           : LITERAL("127.0.0.1:8080");
+  return value->data != NULL;
+}
+
 bool envoy_dynamic_module_callback_http_get_cluster_name(void* filter, Text* name) {
   CHECK(filter);
   *name = CLUSTERS[has_answer && has_moved];
@@ -335,6 +344,7 @@ static void check_counts(const Row* row, const Row* before) {
   for (size_t each = 0; each < LATENCY_BUCKETS; each++)
     first_tokens += row->first_token.buckets[each] - before->first_token.buckets[each];
   CHECK(first_tokens <= counted[REQUESTS_ADMITTED]);
+  CHECK(counted[PROMPT_UNREPORTED] <= counted[PROMPT_ADMITTED]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

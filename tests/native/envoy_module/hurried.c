@@ -8,6 +8,9 @@
 #include "token_accounting.h"
 
 #define THREADS 2
+// Streams alone are in the queue, and the module changes no stream that asks for `usage`.
+#define REQUEST \
+  "{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
 
 static bool ends;
 
@@ -17,7 +20,7 @@ static void* hurry(void* unused) {
     Buffer changed = {NULL, 0, 0}, out = {NULL, 0, 0};
     memset(&accounting, 0, sizeof(accounting));
     accounting.backend = backend_of(LITERAL("default/chat-a/8080"));
-    account_request(&accounting, LITERAL("{\"prompt\":\"a\",\"max_tokens\":1}"), &changed);
+    account_request(&accounting, LITERAL(REQUEST), &changed);
     account_events(&accounting, LITERAL("data: {\"text\":\"b\"}\n\n"), &out);
     account_close(&accounting);
   }

@@ -12,8 +12,11 @@ PAIRS = ("prompt", "output", "requests", "started")
 
 - `prompt`: estimated tokens of the prompt, settled with the first token of a stream.
 - `output`: expected tokens of the answer, settled as they are generated.
-- `requests`: 1, settled with the first token of a stream.
-- `started`: arrival in tenths of a second since `EPOCH`, settled with the first token of a stream.
+- `requests`: 1 for a stream, settled with its first token.
+- `started`: arrival of a stream in tenths of a second since `EPOCH`, settled with its first token.
+
+An answer that is not streamed does not show when its first token came, so its request is in the first two
+pairs alone, until its end.
 """
 EPOCH = 1_767_225_600.0
 """Unix seconds: 2026-01-01, as in the module."""
@@ -39,10 +42,11 @@ model to a first token after a start."""
 OTHER_COUNTERS = ("prompt_unreported", "prompt_tokens", "generated_tokens")
 """Counters without a pair.
 
-- `prompt_unreported`: estimated prompt tokens of requests that ended after their first token, before the
+- `prompt_unreported`: estimated prompt tokens of requests that ended after the prompt was read, before the
   engine reported the number.
 - `prompt_tokens`: tokens of read prompts, as the engine reported them.
-- `generated_tokens`: tokens of answers.
+- `generated_tokens`: tokens of answers; estimated for an answer that is not streamed and whose client
+  disconnects.
 """
 
 
@@ -79,7 +83,7 @@ class TokenCounts:
         return max(0, self.counters.get(f"{name}_admitted", 0) - self.counters.get(f"{name}_settled", 0))
 
     def age(self, now: float) -> float:
-        """Return the mean seconds since the arrival of the requests without a first token.
+        """Return the mean seconds since the arrival of the streams without a first token.
 
         Args:
             now: Unix seconds.

@@ -47,6 +47,14 @@ void count_generated(Backend* backend, int64_t number) {
   if (backend->surplus > MAX_SURPLUS) backend->surplus = MAX_SURPLUS;
 }
 
+double mean_latency(const Latencies* latencies) {
+  uint64_t number = 0;
+  for (size_t bucket = 0; bucket < LATENCY_BUCKETS; bucket++)
+    number += __atomic_load_n(&latencies->buckets[bucket], __ATOMIC_RELAXED);
+  uint64_t sum = __atomic_load_n(&latencies->microseconds, __ATOMIC_RELAXED);
+  return number ? (double)sum / (double)number : 0;
+}
+
 void observe(Latencies* latencies, int64_t time, int64_t number) {
   if (time < 0) time = 0;
   add(&latencies->buckets[bucket_of(time, BOUNDS, LATENCY_BUCKETS - 1)], (uint64_t)number);

@@ -35,6 +35,9 @@ void count(const Backend* backend, TokenCounter counter, int64_t number);
 // counters never fall, it then adds to the surplus, up to MAX_SURPLUS, which later numbers are reduced by.
 void count_generated(Backend* backend, int64_t number);
 
+// Returns the mean of all latencies in microseconds; 0 without any.
+double mean_latency(const Latencies* latencies);
+
 // Adds `number` latencies of `time` microseconds each; a negative time counts as 0.
 void observe(Latencies* latencies, int64_t time, int64_t number);
 

@@ -27,6 +27,7 @@ enum {
   ENVOY_BUFFERED_RESPONSE = 3
 };
 enum { ENVOY_ROUTE_METADATA = 1 };
+enum { ENVOY_UPSTREAM_ADDRESS = 41 };  // an attribute
 // What a function for headers, for a part of a body or for trailers returns. Stopping at a part of a body
 // keeps the part in Envoy's buffer, unless it is discarded.
 enum { ENVOY_CONTINUE = 0, ENVOY_STOP = 1, ENVOY_STOP_AND_DISCARD = 3 };
@@ -58,6 +59,8 @@ bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int so
                                                             Text* value);
 void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(void* filter, Text space, Text key,
                                                                     Text value);
+bool envoy_dynamic_module_callback_http_filter_get_attribute_string(void* filter, int attribute,
+                                                                    Text* value);
 bool envoy_dynamic_module_callback_http_get_cluster_name(void* filter, Text* name);
 void envoy_dynamic_module_callback_http_clear_route_cache(void* filter);
 bool envoy_dynamic_module_callback_access_logger_get_upstream_cluster(void* logger, Text* name);

@@ -15,6 +15,7 @@
 
 #define FEW_CHUNKS 16  // pieces of a body that need no memory of their own
 #define MOST_DISCARDED 16  // times the limit: a body that goes on is refused before its end
+#define ACTIVATOR_FOLDER LITERAL("/activator/")  // of the activator's sockets: `DataDir.activator`
 
 Text request_header(void* filter, Text name) {
   Text value = {NULL, 0};
@@ -186,14 +187,19 @@ static bool is_coded(void* filter) {
   return has_coding && (codings > 1 || !text_is(coding, LITERAL("identity")));
 }
 
+// Moves the request to the backend of the last try: a retry may go to another arm.
+static void follow(void* filter, Accounting* accounting) {
+  Text cluster = chosen_cluster(filter);
+  Backend* backend = cluster.data ? backend_of(cluster) : NULL;
+  if (backend) account_move(accounting, backend);
+}
+
 int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own, bool is_last) {
   Request* request = own;
   if (request->stage != WAITS) return ENVOY_CONTINUE;
   Accounting* accounting = &request->accounting;
   request->stage = IGNORES;
-  Text cluster = chosen_cluster(filter);
-  Backend* backend = cluster.data ? backend_of(cluster) : NULL;
-  if (backend) account_move(accounting, backend);  // a retry may go to another arm
+  follow(filter, accounting);
   if (is_last || !text_is(response_header(filter, LITERAL(":status")), LITERAL("200"))) return ENVOY_CONTINUE;
   if (is_coded(filter)) return ENVOY_CONTINUE;
   request->stage = READS_ANSWER;
@@ -273,6 +279,20 @@ int envoy_dynamic_module_on_http_filter_response_trailers(void* filter, void* ow
   return ENVOY_CONTINUE;
 }
 
+// ---------------------------------------------------------------- ends
+
+// Returns whether a replica has got the request, by the address of the last try. A request that the activator
+// forwards counts as one that it holds.
+static bool is_at_replica(void* filter) {
+  Text address = {NULL, 0};
+  bool has_address = envoy_dynamic_module_callback_http_filter_get_attribute_string(
+      filter, ENVOY_UPSTREAM_ADDRESS, &address);
+  if (!has_address) return false;
+  size_t folder = address.size;
+  while (folder > 0 && address.data[folder - 1] != '/') folder--;
+  return !text_ends_with(text_part(address, 0, folder), ACTIVATOR_FOLDER);
+}
+
 // ---------------------------------------------------------------- the module, its filters and their requests
 
 const char* envoy_dynamic_module_on_program_init(void) { return ENVOY_ABI_VERSION; }
@@ -301,9 +321,14 @@ void* envoy_dynamic_module_on_http_filter_new(void* own_configuration, void* fil
 }
 
 void envoy_dynamic_module_on_http_filter_stream_complete(void* filter, void* own) {
-  (void)filter;
   Request* request = own;
   if (!request->accounting.backend) return;  // no tokens are counted
+  if (request->stage == WAITS && is_at_replica(filter)) {
+    follow(filter, &request->accounting);
+    account_abandoned(&request->accounting, false);
+  } else if (request->stage == READS_ANSWER) {
+    account_abandoned(&request->accounting, true);
+  }
   account_close(&request->accounting);
   request->accounting.backend = NULL;
   request->stage = IGNORES;

@@ -27,10 +27,10 @@ typedef enum {
   PROMPT_SETTLED,  // estimated tokens of prompts
   PROMPT_ADMITTED,
   OUTPUT_ADMITTED,
-  REQUESTS_ADMITTED,
+  REQUESTS_ADMITTED,  // of streams alone: an answer as a whole does not show when its first token came
   STARTED_ADMITTED,
   PROMPT_UNREPORTED,  // estimated tokens of prompts that were read, whose request ended without a report
-  PROMPT_TOKENS,   // tokens of prompts, as engines reported them
+  PROMPT_TOKENS,      // tokens of prompts, as engines reported them
   GENERATED_TOKENS,
   TOKEN_COUNTERS  // their number
 } TokenCounter;

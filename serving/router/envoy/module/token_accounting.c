@@ -68,9 +68,10 @@ void account_request(Accounting* accounting, Text body, Buffer* changed) {
   Span limit = members.max_completion_tokens.end ? members.max_completion_tokens : members.max_tokens;
   Text options = text_span(body, members.stream_options);
   bool has_each = json_has_true(options, LITERAL("\"continuous_usage_stats\""));
-  bool is_streamed = text_is(text_trimmed(text_span(body, members.stream)), LITERAL("true"));
+  accounting->is_streamed = text_is(text_trimmed(text_span(body, members.stream)), LITERAL("true"));
   accounting->has_usage = json_has_true(options, LITERAL("\"include_usage\""));
-  accounting->strips = is_streamed && !(accounting->has_usage && (has_each || !accounting->continuous));
+  accounting->strips =
+      accounting->is_streamed && !(accounting->has_usage && (has_each || !accounting->continuous));
   if (accounting->strips) ask_for_usage(accounting, body, &members, changed);
   accounting->bytes = prompt.end ? prompt.end - prompt.first : body.size;
   int64_t most = json_number(text_trimmed(text_span(body, limit)));
@@ -78,8 +79,10 @@ void account_request(Accounting* accounting, Text body, Buffer* changed) {
   accounting->begun = microseconds();
   accounting->output = most != NO_NUMBER && most < expected ? most : expected;
   accounting->prompt_left = tokens((double)accounting->bytes / backend->bytes_per_token.value);
-  accounting->requests_left = 1;
-  accounting->started_left = tenths_since_epoch();
+  if (accounting->is_streamed) {
+    accounting->requests_left = 1;
+    accounting->started_left = tenths_since_epoch();
+  }
   admit(accounting);
 }
 
@@ -103,15 +106,17 @@ static void read_prompt(Accounting* accounting, int64_t number) {
     mean_learn(&accounting->backend->bytes_per_token, (double)accounting->bytes / (double)number);
 }
 
-// Observes the latencies of `number` new tokens, and settles what waits for the first one.
+// Observes the latencies of `number` new tokens, and settles what waits for the first one. A stream that the
+// client did not ask for has no latencies, as it was not in the queue: so no more first tokens are counted than
+// requests.
 static void progress(Accounting* accounting, int64_t number) {
   Backend* backend = accounting->backend;
   int64_t now = microseconds();
   if (accounting->last) {
     int64_t each = (now - accounting->last) / number;
-    observe(&backend->row->inter_token, each, number < STEP ? number : STEP);
+    if (accounting->is_streamed) observe(&backend->row->inter_token, each, number < STEP ? number : STEP);
   } else {
-    observe(&backend->row->first_token, now - accounting->begun, 1);
+    if (accounting->is_streamed) observe(&backend->row->first_token, now - accounting->begun, 1);
     settle_prompt(accounting);
     accounting->unreported_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
     accounting->prompt_left = accounting->requests_left = accounting->started_left = 0;
@@ -225,6 +230,27 @@ void account_end(Accounting* accounting, Buffer* out) {
   if (generated == NO_NUMBER) return;
   count_generated(accounting->backend, generated);
   mean_learn(mean, (double)generated);
+}
+
+// Returns the tokens that an engine has probably generated for an answer that has not begun; NO_NUMBER if it
+// has probably not read the prompt yet.
+static int64_t unseen_output(const Accounting* accounting) {
+  const Row* row = accounting->backend->row;
+  double after_first = (double)(microseconds() - accounting->begun) - mean_latency(&row->first_token);
+  double each = mean_latency(&row->inter_token);
+  if (after_first < 0) return NO_NUMBER;
+  if (each == 0) return 0;  // no stream has shown the pace
+  int64_t generated = tokens(after_first / each);
+  return generated < accounting->output ? generated : accounting->output;
+}
+
+void account_abandoned(Accounting* accounting, bool has_begun) {
+  if (accounting->is_streamed || accounting->is_stream) return;
+  // An engine sends an answer as a whole: one that has begun is generated.
+  int64_t generated = has_begun ? accounting->output : unseen_output(accounting);
+  if (generated == NO_NUMBER) return;
+  accounting->unreported_left = accounting->prompt_left;
+  count_generated(accounting->backend, generated);
 }
 
 void account_close(Accounting* accounting) {

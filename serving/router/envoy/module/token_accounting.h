@@ -12,6 +12,7 @@ typedef struct {
   bool continuous;    // whether the engine can report the tokens in every event, not only at the end
   bool has_usage;     // whether the client asked for the numbers of tokens
   bool strips;        // whether numbers of tokens that the client did not ask for are removed from its answer
+  bool is_streamed;   // whether the client asked for a stream
   bool is_stream;     // whether the answer is a stream of events
   bool knows_prompt;  // whether the engine reported the prompt's tokens
   size_t bytes;       // of the prompt
@@ -23,10 +24,10 @@ typedef struct {
   int64_t settled;    // tokens in `output` that are settled
   // Admitted and not settled; all 0 after the first token of a stream.
   int64_t prompt_left;    // estimated tokens of the prompt
-  int64_t requests_left;  // 1 or 0
-  int64_t started_left;   // arrival, in tenths of a second since 2026-01-01
+  int64_t requests_left;  // 1 or 0; 0 if the client asked for no stream: see REQUESTS_ADMITTED
+  int64_t started_left;   // arrival, in tenths of a second since 2026-01-01; 0 as `requests_left`
 
-  int64_t unreported_left;  // estimated tokens of a prompt that is read but not reported: see PROMPT_UNREPORTED
+  int64_t unreported_left;  // estimated tokens of a read prompt that is not reported: see PROMPT_UNREPORTED
   Buffer rest;              // the beginning of an event, or the end of an answer that is no stream
 } Accounting;
 
@@ -45,6 +46,10 @@ void account_answer(Accounting* accounting, Text part);
 
 // Counts the rest of an answer. Appends to `out` what the client still gets, if `strips` is set.
 void account_end(Accounting* accounting, Buffer* out);
+
+// Estimates the tokens of a request whose client asked for no stream, and whose answer has ended too early:
+// those of the prompt, and those of the answer by the time and the pace of the backend's streams.
+void account_abandoned(Accounting* accounting, bool has_begun);
 
 // Settles what is left, at any end of the request, and frees memory.
 void account_close(Accounting* accounting);
