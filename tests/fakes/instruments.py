@@ -139,6 +139,7 @@ class FakeInstruments:
             latency=latency,
             ok=np.full(count, not self.failing),
             tokens=np.zeros(count, dtype=np.int64),
+            prompt_tokens=np.zeros(count, dtype=np.int64),
             ttft=np.full(count, -1.0),
             itl=np.empty(0),
             itl_done=np.empty(0),

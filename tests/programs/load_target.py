@@ -15,7 +15,7 @@ import re
 import sys
 import time
 
-TOKENS = 5
+PROMPT_TOKENS, TOKENS = 7, 5
 log: list[dict[str, object]] = []
 inside: list[str] = []
 
@@ -76,8 +76,9 @@ async def answer(path: str, writer: asyncio.StreamWriter, *, first: bool) -> Non
 async def stream(writer: asyncio.StreamWriter, pause: float) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     events = [json.dumps({"choices": [{"delta": {"content": f"t{n}"}}]}) for n in range(TOKENS)]
-    for event in [*events, "[DONE]"]:
-        if event != "[DONE]":
+    usage = json.dumps({"usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": TOKENS}})
+    for number, event in enumerate([*events, usage, "[DONE]"]):
+        if number < TOKENS:
             await asyncio.sleep(pause)
         line = f"data: {event}\n\n".encode()
         writer.write(b"%x\r\n%b\r\n" % (len(line), line))

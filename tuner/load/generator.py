@@ -194,6 +194,7 @@ class Generator:
             latency=rows["done"] - rows["intended"],
             ok=rows["error"] == 0,
             tokens=rows["tokens"].astype(np.int64),
+            prompt_tokens=rows["prompt_tokens"].astype(np.int64),
             ttft=rows["ttft"],
             itl=itl,
             itl_done=itl_done,

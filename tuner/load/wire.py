@@ -21,7 +21,7 @@ HEADER = struct.Struct("<cI")
 RECORDS, TOKEN_GAPS, ERROR, REPLY = b"R", b"G", b"E", b"S"
 """The kinds of frames. Their contents, in the same order: any number of `RECORD`; `GAPS`, then the gaps
 between the tokens of a stream, in seconds, as doubles; one error text; one reply as JSON."""
-RECORD = struct.Struct("<ddddII")
+RECORD = struct.Struct("<ddddIII")
 """One request, in the order of `FIELDS`."""
 FIELDS = (
     ("intended", "<f8"),  # scheduled time
@@ -29,6 +29,7 @@ FIELDS = (
     ("behind", "<f8"),  # seconds after `intended` until it was sent
     ("ttft", "<f8"),  # seconds after `intended`; negative without a token
     ("tokens", "<u4"),
+    ("prompt_tokens", "<u4"),  # 0 if unknown
     ("error", "<u4"),  # 0, or the number of its text: the n-th ERROR frame has number n
 )
 GAPS = struct.Struct("<dI")

@@ -143,5 +143,6 @@ def _point(window: Window) -> CapacityPoint:
         throughput=window.throughput.value,
         latencies=window.latencies,
         tokens_per_second=window.tokens_per_second,
+        prompt_tokens_per_second=window.prompt_tokens_per_second,
         usage=window.usage,
     )

@@ -15,7 +15,8 @@ class CapacityPoint(Base):
     level: Annotated[float, Field(description="Users, or requests per second.")]
     throughput: Annotated[float, Field(description="Responses per second.")]
     latencies: Annotated[list[LatencyAt], Field(json_schema_extra=ATOMIC)] = []
-    tokens_per_second: float = 0
+    tokens_per_second: Annotated[float, Field(description="Generated tokens.")] = 0
+    prompt_tokens_per_second: Annotated[float, Field(description="Prompt tokens; 0 if unknown.")] = 0
     usage: Usage = Usage()
 
 

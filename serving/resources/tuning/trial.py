@@ -117,7 +117,10 @@ class Window(Base):
     errors: int = 0
     throughput: Annotated[Estimate, Field(description="Answers per second.")]
     latencies: Annotated[list[LatencyAt], Field(json_schema_extra=ATOMIC)] = []
-    tokens_per_second: float = 0
+    tokens_per_second: Annotated[float, Field(description="Generated tokens.")] = 0
+    prompt_tokens_per_second: Annotated[
+        float, Field(description="Prompt tokens, by the usage in answers; 0 unless every answer has it.")
+    ] = 0
     error_rate: Annotated[Estimate, Field(description="Share of failed requests, 0 to 1.")]
     usage: Usage = Usage()
     steady: Annotated[bool, Field(description="Whether neither throughput nor latency has a trend.")] = True

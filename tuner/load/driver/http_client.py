@@ -86,6 +86,7 @@ class RecordingClient:
                 behind=begun - intended,
                 error=error,
                 tokens=tokens.count if tokens else 0,
+                prompt_tokens=tokens.prompt_tokens if tokens else 0,
                 ttft=moments[0] - intended if moments else -1.0,
                 gaps=tokens.gaps() if tokens else None,
             )

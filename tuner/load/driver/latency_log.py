@@ -51,6 +51,7 @@ class LatencyLog:
         behind: float,
         error: str,
         tokens: int = 0,
+        prompt_tokens: int = 0,
         ttft: float = -1.0,
         gaps: list[float] | None = None,
     ) -> None:
@@ -62,12 +63,15 @@ class LatencyLog:
             behind: seconds after `intended` until the request was sent.
             error: empty if the request was answered.
             tokens: number of tokens of a stream.
+            prompt_tokens: number of tokens of its prompt; 0 if unknown.
             ttft: seconds after `intended` until the first token; negative without a token.
             gaps: seconds between the tokens of a stream.
         """
         intended = self.unanswered.pop(key)
         self.silent.pop(key, None)
-        self.record(intended, done, error, behind=behind, ttft=ttft, tokens=tokens)
+        self.record(
+            intended, done, error, behind=behind, ttft=ttft, tokens=tokens, prompt_tokens=prompt_tokens
+        )
         if gaps:
             content = wire.GAPS.pack(done, len(gaps)) + struct.pack(f"<{len(gaps)}d", *gaps)
             self._other_frames += wire.frame(wire.TOKEN_GAPS, content)
@@ -81,10 +85,11 @@ class LatencyLog:
         behind: float = 0.0,
         ttft: float = -1.0,
         tokens: int = 0,
+        prompt_tokens: int = 0,
     ) -> None:
         """Record the end of a request without a `begins`; the arguments are those of `ends`."""
         number = self._number(error) if error else 0
-        self._records += wire.RECORD.pack(intended, done, behind, ttft, tokens, number)
+        self._records += wire.RECORD.pack(intended, done, behind, ttft, tokens, prompt_tokens, number)
 
     def _number(self, error: str) -> int:
         """Return the number of an error text; a new text is sent to the parent before its number."""

@@ -21,6 +21,8 @@ class TokenStream:
         """Arrival of each chunk with text, in seconds on the monotonic clock."""
         self.usage_tokens = 0
         """Completion tokens by the server's `usage`; 0 without it."""
+        self.prompt_tokens = 0
+        """Prompt tokens by the server's `usage`; 0 without it."""
         self.finished = False
         """Whether `[DONE]` was received."""
         self.error = ""
@@ -53,13 +55,19 @@ class TokenStream:
             if len(self.moments) == 1:
                 self._on_first_token()
         usage = chunk.get("usage")
-        count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        if isinstance(count, int) and 0 <= count < 2**32:  # the range of a record
-            self.usage_tokens = count
+        if isinstance(usage, dict):
+            self.usage_tokens = _count(usage, "completion_tokens", self.usage_tokens)
+            self.prompt_tokens = _count(usage, "prompt_tokens", self.prompt_tokens)
 
     def gaps(self) -> list[float]:
         """Seconds between chunks with text."""
         return [after - before for before, after in zip(self.moments, self.moments[1:], strict=False)]
+
+
+def _count(usage: dict[str, Any], name: str, before: int) -> int:
+    """Return a count of `usage`; `before` if it has none that a record can hold."""
+    count = usage.get(name)
+    return count if isinstance(count, int) and 0 <= count < 2**32 else before
 
 
 def _has_text(choice: Any) -> bool:

@@ -246,6 +246,7 @@ class LoadModel:
                 "latencies": self._latencies(curves, level),
                 "error_rate": self._failures(level),
                 "tokens_per_second": self._tokens_per_answer * rate.value,
+                "prompt_tokens_per_second": self._prompt_tokens_per_answer * rate.value,
                 "start_time": self.windows[0].start_time,
                 "seconds": sum(each.seconds for each in self.windows),
                 "requests": sum(each.requests for each in self.windows),
@@ -259,8 +260,21 @@ class LoadModel:
     def _tokens_per_answer(self) -> float:
         """Mean number of tokens of an answer in all windows: its length does not depend on the load."""
         tokens = sum(window.tokens_per_second * window.seconds for window in self.windows)
-        answers = sum(window.throughput.value * window.seconds for window in self.windows)
-        return tokens / max(answers, TINY)
+        return tokens / max(self._answered, TINY)
+
+    @cached_property
+    def _prompt_tokens_per_answer(self) -> float:
+        """Mean number of prompt tokens of an answer in all windows; 0 if it is unknown in one of them."""
+        answered = [window for window in self.windows if window.throughput.value > 0]
+        if any(window.prompt_tokens_per_second <= 0 for window in answered):
+            return 0.0
+        tokens = sum(window.prompt_tokens_per_second * window.seconds for window in answered)
+        return tokens / max(self._answered, TINY)
+
+    @property
+    def _answered(self) -> float:
+        """Number of answers in all windows."""
+        return sum(window.throughput.value * window.seconds for window in self.windows)
 
     def _nearest(self, level: float) -> Window:
         """Return the window nearest to a load; of equally near windows the longest, then the last."""

@@ -29,6 +29,8 @@ class Samples:
     """Whether the request was answered without error."""
     tokens: NDArray[np.int64]
     """Tokens of streamed completions by the server's count, else chunks with text; 0 without a stream."""
+    prompt_tokens: NDArray[np.int64]
+    """Prompt tokens of streamed completions by the server's count; 0 without it."""
     ttft: Floats
     """Time from `intended` until the first token; negative for a request without a token."""
     itl: Floats
@@ -77,6 +79,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
         latency=np.concatenate([part.latency for part in parts]),
         ok=np.concatenate([part.ok for part in parts]),
         tokens=np.concatenate([part.tokens for part in parts]),
+        prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
         ttft=np.concatenate([part.ttft for part in parts]),
         itl=np.concatenate([part.itl for part in parts]),
         itl_done=np.concatenate([part.itl_done + start for part, start in zip(parts, starts, strict=False)]),

@@ -57,6 +57,7 @@ def summary(
         throughput=_throughput(kept),
         latencies=_latencies(kept, constraints, objective_percentile),
         tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
+        prompt_tokens_per_second=_prompt_tokens(kept) / kept.seconds,
         error_rate=estimates.share(failed.astype(np.float64), additional_ones=_stuck(kept)),
         usage=Usage(generator_cpu=kept.generator_cpu),
         steady=steadiness.steady(samples, start),
@@ -189,6 +190,12 @@ def _throughput(samples: Samples) -> Estimate:
     return Estimate(value=value, low=min(by_batches.low, value), high=max(by_batches.high, value))
 
 
+def _prompt_tokens(samples: Samples) -> float:
+    """Return the prompt tokens of all answers; 0 if an answer has no count, as a part says little of all."""
+    counts = samples.prompt_tokens[samples.ok]
+    return float(counts.sum()) if counts.all() else 0.0
+
+
 def _stuck(samples: Samples) -> int:
     """Return the number of waiting requests that count as failed.
 
@@ -212,6 +219,7 @@ def _after(samples: Samples, start: float) -> Samples:
         latency=samples.latency[kept],
         ok=samples.ok[kept],
         tokens=samples.tokens[kept],
+        prompt_tokens=samples.prompt_tokens[kept],
         ttft=samples.ttft[kept],
         itl=samples.itl[of_streams],
         itl_done=samples.itl_done[of_streams] - start,

@@ -126,6 +126,15 @@ def test_winner_becomes_a_capacity_profile_without_an_owner() -> None:
     assert second["metadata"]["name"] != profile["metadata"]["name"]
 
 
+def test_points_of_a_capacity_profile_have_the_tokens_of_prompts_and_answers() -> None:
+    status = measured(100.0)
+    status["result"] |= {"tokensPerSecond": 3000.0, "promptTokensPerSecond": 7000.0}
+    profile = planning.plan(world((0, status)), RECOMMEND, NOW).profile
+    assert profile is not None
+    (point,) = profile["spec"]["points"]
+    assert (point["tokensPerSecond"], point["promptTokensPerSecond"]) == (3000.0, 7000.0)
+
+
 SLO: Object = {"constraints": [{"metric": "latency", "percentile": 99, "atMost": "20ms"}]}
 
 

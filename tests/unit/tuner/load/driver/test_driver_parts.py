@@ -67,14 +67,14 @@ def test_stream_has_the_times_of_its_tokens_and_the_servers_count() -> None:
         b": a comment",
         b'data: {"choices":[{"delta":{"content":"a"}}]}',
         b'data: {"choices":[{"text":"b"}]}',
-        b'data: {"choices":[],"usage":{"completion_tokens":9}}',
+        b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":9}}',
         b"data: [DONE]",
     ]
     for number, line in enumerate(lines):
         tokens.read(line + b"\n", float(number))
     assert tokens.moments == [2.0, 3.0]
     assert tokens.gaps() == [1.0]
-    assert (tokens.count, tokens.finished, tokens.error) == (9, True, "")
+    assert (tokens.count, tokens.prompt_tokens, tokens.finished, tokens.error) == (9, 4, True, "")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,19 @@ def test_reasoning_and_tool_calls_are_tokens_of_a_stream(delta: bytes) -> None:
 @pytest.mark.parametrize("count", [-1, 2**32])
 def test_usage_is_ignored_when_it_is_no_count(count: int) -> None:
     log, tokens = LatencyLog(), TokenStream()
-    tokens.read(b'data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":%d}}' % count, 1.0)
-    log.ends(log.begins(0.0, stream=True), done=2.0, behind=0.0, error="", tokens=tokens.count)
+    usage = b'{"prompt_tokens":%d,"completion_tokens":%d}' % (count, count)
+    tokens.read(b'data: {"choices":[{"text":"a"}],"usage":%s}' % usage, 1.0)
+    log.ends(
+        log.begins(0.0, stream=True),
+        done=2.0,
+        behind=0.0,
+        error="",
+        tokens=tokens.count,
+        prompt_tokens=tokens.prompt_tokens,
+    )
     ((_, records),) = wire.frames(bytearray(log.take()))
-    assert list(np.frombuffer(records, dtype=np.dtype(list(wire.FIELDS)))["tokens"]) == [1]
+    (row,) = np.frombuffer(records, dtype=np.dtype(list(wire.FIELDS)))
+    assert (row["tokens"], row["prompt_tokens"]) == (1, 0)
 
 
 @pytest.mark.parametrize("line", [b"data: {", b'data: {"error": {"message": "no"}}', b"data: 3"])
@@ -134,6 +143,14 @@ def test_records_are_taken_once_and_follow_their_error_texts() -> None:
     assert list(rows["error"]) == [0, 1]
     assert list(log.unanswered.values()) == [4.0]
     assert log.take() == b""
+
+
+def test_record_has_the_tokens_of_prompt_and_answer() -> None:
+    log = LatencyLog()
+    log.ends(log.begins(1.0), done=2.0, behind=0.0, error="", tokens=9, prompt_tokens=2**32 - 1)
+    ((_, records),) = wire.frames(bytearray(log.take()))
+    (row,) = np.frombuffer(records, dtype=np.dtype(list(wire.FIELDS)))
+    assert (row["tokens"], row["prompt_tokens"], row["error"]) == (9, 2**32 - 1, 0)
 
 
 def test_error_text_is_recorded_when_utf8_cannot_encode_it() -> None:

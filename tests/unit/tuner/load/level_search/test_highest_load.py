@@ -367,6 +367,7 @@ def open_window(due: np.ndarray, latency: np.ndarray | float) -> Samples:
         latency=(done - due)[kept],
         ok=np.ones(int(kept.sum()), dtype=bool),
         tokens=np.zeros(int(kept.sum()), dtype=np.int64),
+        prompt_tokens=np.zeros(int(kept.sum()), dtype=np.int64),
         ttft=np.full(int(kept.sum()), -1.0),
         itl=np.empty(0),
         itl_done=np.empty(0),

@@ -218,3 +218,21 @@ def test_tokens_per_answer_are_the_mean_of_all_windows() -> None:
     answers = few.throughput.value, many.throughput.value
     mean = (9 * answers[0] + 3 * answers[1]) / sum(answers)
     assert result.tokens_per_second == pytest.approx(mean * result.throughput.value)
+
+
+def test_prompt_tokens_per_answer_are_the_mean_of_all_windows() -> None:
+    few, many = (
+        window(users).model_copy(update={"prompt_tokens_per_second": tokens * window(users).throughput.value})
+        for users, tokens in ((16, 50), (64, 20))
+    )
+    result = model_of(windows=(few, many)).at(16)
+    answers = few.throughput.value, many.throughput.value
+    mean = (50 * answers[0] + 20 * answers[1]) / sum(answers)
+    assert result.prompt_tokens_per_second == pytest.approx(mean * result.throughput.value)
+
+
+def test_prompt_tokens_are_unknown_when_a_window_has_none() -> None:
+    known = window(16).model_copy(update={"prompt_tokens_per_second": 500.0})
+    assert model_of(windows=(known, window(64))).at(16).prompt_tokens_per_second == 0
+    silent = window(1).model_copy(update={"throughput": exact(0.0), "latencies": []})
+    assert model_of(windows=(silent, known)).at(16).prompt_tokens_per_second > 0, "no answer, no count"

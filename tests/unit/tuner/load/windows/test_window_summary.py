@@ -27,6 +27,7 @@ def samples(latency: list[float] | np.ndarray, *, seconds: float = 10.0, **chang
         latency=values,
         ok=np.ones(len(values), dtype=bool),
         tokens=np.zeros(len(values), dtype=np.int64),
+        prompt_tokens=np.zeros(len(values), dtype=np.int64),
         ttft=np.full(len(values), -1.0),
         itl=np.empty(0),
         itl_done=np.empty(0),
@@ -145,13 +146,34 @@ def test_ttft_is_unsure_without_a_stream() -> None:
     assert window_summary.worst_ratio(window, [constraint]) == pytest.approx(0.2)
 
 
+def test_prompt_tokens_are_those_of_answered_requests() -> None:
+    ok = np.arange(100) % 2 == 0
+    counts = np.where(ok, 30, 0)
+    window = window_summary.summary(samples(np.full(100, 0.01), ok=ok, prompt_tokens=counts), ())
+    assert window.prompt_tokens_per_second == pytest.approx(150), "50 answers in 10 s"
+
+
+def test_prompt_tokens_are_unknown_when_an_answer_has_no_count() -> None:
+    """Counts of a part of the answers would make the prompts seem too short."""
+    counts = np.where(np.arange(100) == 99, 0, 30)
+    window = window_summary.summary(samples(np.full(100, 0.01), prompt_tokens=counts), ())
+    assert window.prompt_tokens_per_second == 0
+
+
 def test_dropped_beginning_includes_tokens() -> None:
     """The first second is ten times as slow in latency, ttft and itl."""
     values = np.where(np.arange(1000) < 100, 0.1, 0.01) * np.random.default_rng(3).lognormal(0, 0.05, 1000)
     measured = samples(values)
-    streamed = dataclasses.replace(measured, ttft=values / 2, itl=values / 4, itl_done=measured.done)
+    streamed = dataclasses.replace(
+        measured,
+        ttft=values / 2,
+        itl=values / 4,
+        itl_done=measured.done,
+        prompt_tokens=np.where(np.arange(1000) < 50, 1000, 3),
+    )
     window = window_summary.summary(streamed, ())
     assert window.seconds < 9.5
+    assert window.prompt_tokens_per_second == pytest.approx(3 * window.throughput.value)
     assert {at.metric for at in window.latencies} == {"latency", "ttft", "itl"}
     assert max(at.value for at in window.latencies) < 0.02
 
@@ -207,8 +229,12 @@ def test_95_percent_of_windows_have_the_true_p90_and_throughput_of_a_queue() -> 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=5))
 def test_joined_windows_are_one_window(counts: list[int]) -> None:
-    parts = [samples(np.full(count, 0.01), seconds=2.0, generator_cpu=0.5) for count in counts]
+    parts = [
+        samples(np.full(count, 0.01), seconds=2.0, generator_cpu=0.5, prompt_tokens=np.full(count, 3))
+        for count in counts
+    ]
     window = joined(parts)
+    assert window.prompt_tokens.sum() == 3 * sum(counts)
     assert window.seconds == 2.0 * len(parts)
     assert len(window.ok) == sum(counts)
     assert np.all(np.diff(window.done) >= -1e-9)
