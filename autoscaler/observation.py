@@ -92,6 +92,9 @@ class Capacity:
     """Work per second."""
     concurrency: float
     """Requests in flight at that rate."""
+    tokens: float | None = None
+    """Prompt and generated tokens per second at that rate, as measured by a CapacityProfile; None while
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ def capacity(profiles: Profiles, deployment: Mapping[str, Any]) -> Capacity | No
 def _measured(spec: Mapping[str, Any]) -> Capacity | None:
     """Return the capacity by a profile's spec; None if no measured load met the constraints.
 
-    The latency is the median at the measured point nearest to the capacity.
+    The latency is the median at the measured point nearest to the capacity, and a request has as many tokens
+    as there.
     """
     rate = float(spec.get("capacity") or 0)
     if rate <= 0:
@@ -53,7 +54,18 @@ def _measured(spec: Mapping[str, Any]) -> Capacity | None:
         if latency["metric"] == "latency" and latency["percentile"] == 50
     ]
     # Concurrency by Little's law; without measured latencies it is the least, one request at a time.
-    return Capacity(rate, max(rate * medians[0], 1.0) if medians else 1.0)
+    concurrency = max(rate * medians[0], 1.0) if medians else 1.0
+    return Capacity(rate, concurrency, _tokens(nearest, rate))
+
+
+def _tokens(point: Mapping[str, Any], rate: float) -> float | None:
+    """Return the prompt and generated tokens per second at `rate` requests per second, with the tokens of a
+    request at a measured point; None without those of prompts, which generated tokens do not show.
+    """
+    prompt, answered = float(point.get("promptTokensPerSecond") or 0), float(point["throughput"])
+    if prompt <= 0 or answered <= 0:
+        return None
+    return (prompt + float(point.get("tokensPerSecond") or 0)) * rate / answered
 
 
 def _fits(spec: Mapping[str, Any], container: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ class MetricSizer:
     def __init__(self, config: PolicyConfig) -> None:
         self._metrics = config.metrics
         self.latency = LatencyTargets(config.metrics, config.capacity)
-        self.tokens = TokenRates(config.metrics)
+        self.tokens = TokenRates(config.metrics, config.capacity)
 
     @property
     def are_sufficient(self) -> bool:

@@ -1,5 +1,6 @@
 """Sizes on tokens per second: the arriving tokens, divided by the highest rate of prompt and generated tokens
-of one replica, which is learned from its engine. Pure.
+of one replica. The rate is that of a CapacityProfile, at which latencies meet their constraints, or learned
+from the engine; of a profile and a saturated engine the lower one. Pure.
 
 Engines count processed tokens, whose rate does not rise with the queue of a saturated engine. So the arriving
 tokens are the arriving requests (which gateways count on entry) times the tokens of a request, if both are
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autoscaler.decision_values import MetricNeed
-from autoscaler.observation import EngineLoad, Load, Replicas
+from autoscaler.observation import Capacity, EngineLoad, Load, Replicas
 from autoscaler.policy.config import Metric
 
 SATURATED_CACHE = 0.9
@@ -29,7 +30,7 @@ LEAST_REQUESTS = 10.0
 MOST_TOKENS = 1e9
 """Most tokens per second of a target, and most waiting requests: a higher value of a page is an error."""
 LEAST_TOKENS = 0.01
-"""Least tokens per second from which the rate of a replica is learned."""
+"""Least tokens per second of a replica: a lower rate is not learned, and a profile's is an error."""
 TOLERANCE = 0.1
 """Share of a replica by which tokens may exceed a whole number of replicas without adding one."""
 
@@ -37,7 +38,12 @@ TOLERANCE = 0.1
 class TokenRates:
     """The metrics of the type TokensPerSecond of one target, and the learned rates of its engines."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
+    def __init__(self, metrics: Iterable[Metric], measured: Capacity | None = None) -> None:
+        """Args: metrics: of the spec; measured: by a CapacityProfile; implausible tokens are ignored."""
+        tokens = measured.tokens if measured is not None else None
+        is_plausible = tokens is not None and LEAST_TOKENS <= tokens <= MOST_TOKENS
+        self._measured_rate = tokens if is_plausible else None
+        """Tokens per second of one replica at the latency target, by a CapacityProfile; None without one."""
         self.metrics = [metric for metric in metrics if metric.type == "TokensPerSecond"]
         self._unsaturated_rate = 0.0
         """Highest tokens per second of one replica without saturation."""
@@ -56,8 +62,16 @@ class TokenRates:
     @property
     def capacity(self) -> float | None:
         """Return the highest tokens per second of one replica; None while unknown."""
+        if self._measured_rate is not None:
+            # A saturated engine does more tokens, at any latency: its rate does not raise the measured one.
+            return min(self._measured_rate, self._saturated_rate)
         rate = self._unsaturated_rate * HEADROOM if math.isinf(self._saturated_rate) else self._saturated_rate
         return rate if rate > 0 else None
+
+    @property
+    def _source(self) -> str:
+        """Return where the capacity comes from."""
+        return "by the CapacityProfile" if self.capacity == self._measured_rate else "as learned"
 
     @property
     def per_request(self) -> float | None:
@@ -129,9 +143,9 @@ class TokenRates:
         if per_request is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
             # The arriving tokens are unknown: add one replica at a time while requests wait.
             count = max(count, replicas.ready + 1)
-        return MetricNeed(
-            metric.name, count, f"{work:.3g} tokens/s at {target_rate:.3g} each", engines.tokens
-        )
+        source = "" if metric.target_value else f", {self._source}"
+        message = f"{work:.3g} tokens/s at {target_rate:.3g} each{source}"
+        return MetricNeed(metric.name, count, message, engines.tokens)
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""

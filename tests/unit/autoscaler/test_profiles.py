@@ -58,6 +58,34 @@ def test_capacity_is_that_of_the_newest_matching_profile(
     assert profiles.capacity(Listed(*stored), deployment()) == expected
 
 
+def tokens_of(rate: float, *points: Object) -> float | None:
+    measured = profiles.capacity(Listed(spec(rate) | {"points": list(points)}), deployment())
+    assert measured is not None
+    return measured.tokens
+
+
+def point(throughput: float, **tokens: float) -> Object:
+    return {"level": throughput, "throughput": throughput, **tokens}
+
+
+def test_tokens_of_a_replica_are_those_of_the_nearest_point_at_its_capacity() -> None:
+    near = point(16, tokensPerSecond=1600, promptTokensPerSecond=4800)
+    assert tokens_of(20, point(8, tokensPerSecond=1, promptTokensPerSecond=1), near) == 8000
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        point(20, tokensPerSecond=2000),
+        point(20, tokensPerSecond=2000, promptTokensPerSecond=0),
+        point(0, tokensPerSecond=0, promptTokensPerSecond=1),
+    ],
+    ids=["older", "no-usage", "no-answers"],
+)
+def test_tokens_of_a_replica_are_unknown_without_those_of_prompts(measured: Object) -> None:
+    assert tokens_of(20, measured) is None
+
+
 def test_target_without_a_model_has_no_capacity() -> None:
     assert (
         profiles.capacity(Listed(spec()), {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}})

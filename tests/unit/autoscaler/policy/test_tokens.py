@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
+from autoscaler.policy.metric_needs import MetricSizer
 from autoscaler.policy.sizer import Sizer
 from autoscaler.policy.tokens import TokenRates
 
@@ -37,6 +38,44 @@ def test_capacity_in_tokens_is_learned_from_a_saturated_engine() -> None:
     assert metric_need.needed == 5, (
         "5 requests per second of 1,000 tokens, of which two full replicas do 2,000"
     )
+
+
+def test_capacity_in_tokens_is_that_of_the_profile_until_a_saturated_replica_does_less() -> None:
+    rates = TokenRates([BY_CAPACITY], Capacity(2.0, 4.0, tokens=400.0))
+    for _ in range(3):
+        rates.learn(EngineLoad(1800.0, 2), load(1.8))
+    assert rates.capacity == 400.0, "a faster replica may miss the latency target"
+    (metric_need,) = rates.metric_needs(EngineLoad(1800.0, 2), 0.0, TWO)
+    assert (metric_need.needed, metric_need.message) == (
+        5,
+        "1.8e+03 tokens/s at 400 each, by the CapacityProfile",
+    )
+    for _ in range(30):
+        rates.learn(saturated(600.0), load(0.6))
+    assert rates.capacity == pytest.approx(300.0, rel=0.01)
+    (metric_need,) = rates.metric_needs(EngineLoad(900.0, 2), 0.0, TWO)
+    assert (metric_need.needed, metric_need.message) == (3, "900 tokens/s at 300 each, as learned")
+
+
+def test_saturated_replica_does_not_raise_the_capacity_of_the_profile() -> None:
+    rates = TokenRates([BY_CAPACITY], Capacity(2.0, 4.0, tokens=400.0))
+    for _ in range(10):
+        rates.learn(saturated(), load(20.0))
+    assert rates.capacity == 400.0
+
+
+def test_capacity_in_tokens_is_learned_when_the_profile_has_no_tokens() -> None:
+    rates = TokenRates([BY_CAPACITY], Capacity(2.0, 4.0))
+    assert rates.capacity is None
+    for _ in range(10):
+        rates.learn(saturated(), load(20.0))
+    assert rates.capacity == pytest.approx(1000.0)
+
+
+def test_target_counts_when_a_profile_has_tokens() -> None:
+    rates = TokenRates([BY_TARGET], Capacity(2.0, 4.0, tokens=400.0))
+    (metric_need,) = rates.metric_needs(EngineLoad(1200.0, 2), 0.0, TWO)
+    assert (metric_need.needed, metric_need.message) == (3, "1.2e+03 tokens/s at 500 each")
 
 
 def test_short_wait_is_not_saturation() -> None:
@@ -124,6 +163,20 @@ def test_capacity_and_need_are_finite_for_any_page(
     restored = TokenRates([BY_CAPACITY])
     restored.restore(json.loads(json.dumps(rates.state())))
     assert restored.capacity == rates.capacity
+
+
+def test_metrics_of_a_spec_take_the_tokens_of_a_replica_from_the_profile() -> None:
+    profile = Capacity(100.0, 10.0, tokens=500.0)
+    sizer = MetricSizer(PolicyConfig(max_replicas=20, metrics=(BY_CAPACITY,), capacity=profile))
+    observation = Observation(START, TWO, None, engines=EngineLoad(4000.0, 2))
+    (metric_need,) = sizer.by_target_value(observation, 0.0, 0.0)
+    assert metric_need.needed == 8
+
+
+@pytest.mark.parametrize("tokens", [0.0, -400.0, 1e-300, 1e10, math.inf, math.nan])
+def test_tokens_of_a_profile_are_ignored_when_they_are_implausible(tokens: float) -> None:
+    rates = TokenRates([BY_CAPACITY], Capacity(2.0, 4.0, tokens=tokens))
+    assert rates.metric_needs(EngineLoad(1200.0, 2), 0.0, TWO)[0].needed is None
 
 
 def test_sizer_counts_tokens_beside_requests_and_holds_without_pages() -> None:
