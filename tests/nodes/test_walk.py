@@ -34,6 +34,8 @@ PATIENCE = "300s"
 FIRST_WITH_IMAGE_VOLUMES = (2, 1)
 """Of containerd."""
 INPUTS = [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]
+TEMPLATE = {"containers": [{"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}]}
+"""Of the revision that is rolled out."""
 PATH = f"/{story.NAMESPACE}/digits/v2/models/digits/infer"
 
 pytestmark = [
@@ -228,11 +230,8 @@ def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: Registry)
 @pytest.mark.usefixtures("install")
 def test_no_request_fails_while_a_predictor_rolls_out() -> None:
     before = {pod["metadata"]["name"] for pod in replicas()}
-    threads = {"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}
     with load() as answers:
-        apply(
-            story.inference(story.predictor("stable", "digits-v2", 100, template={"containers": [threads]}))
-        )
+        apply(story.inference(story.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
         deadline = time.monotonic() + 300
         while {pod["metadata"]["name"] for pod in replicas()} & before and time.monotonic() < deadline:
             time.sleep(1)
@@ -244,13 +243,14 @@ def test_no_request_fails_while_a_predictor_rolls_out() -> None:
 @pytest.mark.usefixtures("install")
 def test_a_request_is_answered_when_it_finds_no_replica() -> None:
     to_zero = {"minReplicas": 0, "maxReplicas": 2, "behavior": {"scaleToZero": {"idleSeconds": 5}}}
-    apply(story.inference(story.predictor("stable", "digits-v2", 100, autoScale=to_zero)))
+    at_zero = story.predictor("stable", "digits-v2", 100, template=TEMPLATE, autoScale=to_zero)
+    apply(story.inference(at_zero))
     deadline = time.monotonic() + 300
     while replicas() and time.monotonic() < deadline:
         time.sleep(1)
     assert replicas() == []
     predict_through_each_gateway()
-    apply(story.inference(story.predictor("stable", "digits-v2", 100)))
+    apply(story.inference(story.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
     wait("condition=Ready", "inference/digits")
 
 
