@@ -3,6 +3,7 @@
 A component that restarts reads this snapshot, not the configuration file, which may have been edited since.
 """
 
+import contextlib
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 
 from serving import errors
 from serving.cli.config.schema import Configuration, section_of
+from serving.data_dir import DataDir
 from serving.system import run_files
 
 
@@ -36,6 +38,20 @@ def read(file: Path) -> Configuration:
     """
     configuration: Configuration = _section(Configuration, orjson.loads(file.read_bytes()))
     return configuration
+
+
+def in_effect(data_dir: DataDir, file: Path | None = None) -> Configuration:
+    """Return the configuration of `file`, else of the latest `up`, else of the data directory.
+
+    Raises:
+        errors.UserError: there is no snapshot, or `file` is given, and `configuration.load` refuses the file.
+    """
+    if file is None:
+        with contextlib.suppress(FileNotFoundError):
+            return read(data_dir.configuration)
+    from serving.cli.config.configuration import load  # noqa: PLC0415 pydantic, not needed below `up`
+
+    return load(data_dir, file).configuration
 
 
 def _section(section: type[Any], values: dict[str, Any]) -> Any:

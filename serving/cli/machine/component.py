@@ -62,7 +62,7 @@ def main(arguments: Sequence[str], kept_descriptors: Sequence[int] = ()) -> int:
     component = DECLARATIONS[options.name]
     data_dir = DataDir(Path(options.data_dir).absolute())
     try:
-        configuration = _configuration(data_dir, options.config)
+        configuration = snapshot.in_effect(data_dir, options.config)
         logfile.of_component(options.name)
     except errors.UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
@@ -137,16 +137,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         if not 0 < options.health_port < 65_536:
             parser.error("--health-port: must be a port from 1 to 65535")
     return options
-
-
-def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
-    """Return the configuration of `file`, else of the running `up`, else of the data directory."""
-    if file is None:
-        with contextlib.suppress(FileNotFoundError):
-            return snapshot.read(data_dir.configuration)
-    from serving.cli.config.configuration import load  # noqa: PLC0415 pydantic, not needed below `up`
-
-    return load(data_dir, file).configuration
 
 
 def _load(

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import orjson
 import typer
@@ -16,6 +16,9 @@ from serving.cli.target import Target
 from serving.cli.tune import status
 from serving.cli.tune.status import ExperimentName
 from serving.data_dir import DataDir
+
+if TYPE_CHECKING:
+    from tuner.settings import TunerSettings
 
 _INDENT = "  "
 _MAX_WIDTH = 110
@@ -52,6 +55,15 @@ def report(
             help="Write it to this file.  [default: NAME.html for html, or standard output]",
         ),
     ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The configuration file of the tuner.  [default: the configuration of `up`, "
+            "else DIR/config.yaml, where it exists]",
+        ),
+    ] = None,
 ) -> None:
     """Explain the result.
 
@@ -60,11 +72,10 @@ def report(
     from rich.console import Console
     from threadpoolctl import threadpool_limits
 
-    from serving.cli.config.configuration import load
     from tuner.report import content, page
     from tuner.report.text import sentences
 
-    settings = load(DataDir.named(target.data_dir)).configuration.tuner
+    settings = tuner_settings(target, config_file)
     output_format = output or (files.form(out) if out else "text")
     experiment, trials = with_kube(target.kubeconfig, lambda kube: status.read(kube, target.namespace, name))
     # The matrices are small: on a busy machine several threads are many times slower than one.
@@ -80,6 +91,22 @@ def report(
         console = Console()
         width = min(console.width, _MAX_WIDTH) if console.is_terminal else None
         print(plain(sentences.of(result), width), end="")
+
+
+def tuner_settings(target: Target, file: Path | None) -> "TunerSettings":
+    """Return the settings by which trials are judged: those of `file`, else of the `up` that measured them.
+
+    Raises:
+        errors.UserError: the configuration file cannot be read, or breaks a rule.
+    """
+    from serving.cli.config import configuration, snapshot
+
+    # The kubeconfig of an `up` is in its data directory. A cluster's is not, and the `up` of this machine has
+    # measured none of the cluster's trials.
+    of_api = DataDir(target.kubeconfig.resolve().parent)
+    if of_api.is_of_up:
+        return snapshot.in_effect(of_api, file).tuner
+    return configuration.load(DataDir.named(target.data_dir), file).configuration.tuner
 
 
 def plain(sections: Mapping[str, Sequence[str]], width: int | None = None) -> str:

@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from serving.cli.config import snapshot
+from serving.cli.config.schema import Configuration
 from serving.cli.tune import change
 from serving.data_dir import DataDir
 from serving.kube import Kube
@@ -24,7 +28,8 @@ from tests.objects.tuning.tuned_experiments import (
     recommendation,
     trial,
 )
-from tests.rig.command_line import Slipway
+from tests.rig.command_line import Slipway, command_line
+from tuner.settings import LoadSettings, TunerSettings
 from tuner.specs import rendering
 
 SPEC = ("500m", "512Mi", "16", "1")
@@ -333,6 +338,27 @@ async def test_a_report_is_printed_and_written(
     assert (await slipway("tune", "report", "digits", "--out", "it.json"))[1] == "wrote it.json\n"
     assert json.loads((tmp_path / "it.json").read_text())["name"] == "digits"
     assert left(tmp_path) == ["digits.html", "it.json"]
+
+
+async def test_a_report_has_the_settings_of_up_when_no_file_is_given(
+    kube: Kube, api_server: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await recommended(kube)
+    directory = DataDir(tmp_path)  # the API server's own one has no configuration of an `up`
+    shutil.copy(api_server.kubeconfig, directory.kubeconfig)
+    # Latencies from the timeout on are unknown: no trial is the best one for a bound on them.
+    of_up = replace(TunerSettings(), load=LoadSettings(request_timeout=0.05))
+    snapshot.write(directory.configuration, replace(Configuration(), tuner=of_up))
+    file = tmp_path / "given.yaml"
+    file.write_text("tuner: {load: {request_timeout: 20}}\n")
+    slipway = command_line(directory.kubeconfig, kube.namespace, capsys)
+    for options, is_known in ((), False), (("--config", str(file)), True):
+        code, out, err = await slipway("tune", "report", "digits", "-o", "json", *options)
+        assert code == 0, err
+        latency = next(bound for bound in json.loads(out)["bounds"] if bound["constraint"] == 0)
+        assert any(segment["trial"] for segment in latency["segments"]) == is_known
+    code, _, err = await slipway("tune", "report", "digits", "--config", str(tmp_path / "absent.yaml"))
+    assert (code, f"{tmp_path / 'absent.yaml'}: no such file" in err) == (1, True)
 
 
 async def test_a_report_that_cannot_be_written_is_refused_with_its_path(
