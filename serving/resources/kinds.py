@@ -1,8 +1,8 @@
 """The kinds: their groups, plurals, short names, scopes and subresources."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 
 from serving import errors
@@ -42,6 +42,8 @@ class Kind:
     scale: Scale | None = None
     """None for a kind without a scale subresource."""
     categories: tuple[str, ...] = ()
+    not_offered: Mapping[str, str] = field(default_factory=dict)
+    """Messages of the embedded server for subresources that the kind lacks and commands ask for, by name."""
 
     @property
     def api_version(self) -> str:
@@ -101,7 +103,20 @@ def _segment(text: str, field: str, label: str) -> str:
 # As on Kubernetes, the category `all` lacks kinds that hold data: `kubectl delete all --all` spares models.
 MODEL = Kind(GROUP, VERSION, "Model", "models", ("mo",), categories=("slipway",))
 MODEL_VERSION = Kind(GROUP, VERSION, "ModelVersion", "modelversions", ("mv",), categories=("slipway",))
-INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("all", "slipway"))
+INFERENCE = Kind(
+    GROUP,
+    VERSION,
+    "Inference",
+    "inferences",
+    ("inf",),
+    categories=("all", "slipway"),
+    not_offered={
+        "scale": (
+            "an Inference has no scale: set spec.predictors[].autoScale.minReplicas and maxReplicas, both to "
+            "one number for a fixed count"
+        )
+    },
+)
 ROUTE = Kind(GROUP, VERSION, "Route", "routes", categories=("all", "slipway"))
 AUTOSCALER = Kind(
     GROUP,

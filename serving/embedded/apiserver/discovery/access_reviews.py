@@ -74,7 +74,7 @@ def _access(served: Sequence[Kind], asked: Object) -> Object:
         name = f"{plural}.{group}" if group else plural
         return _denied(not_offered.RESOURCES.get((group, plural)) or f"the server has no resource {name}")
     if subresource and subresource not in (*api_groups.subresources(kind), "*"):
-        text = not_offered.SUBRESOURCES.get((group, plural, subresource))
+        text = not_offered.of_subresource(kind, subresource)
         return _denied(text or f"{plural} have no subresource {subresource}")
     if verb not in (*_verbs(kind, subresource), "*"):
         instead = f": {empty_kinds.INSTEAD[kind]}" if kind in empty_kinds.INSTEAD else ""

@@ -6,7 +6,7 @@ from serving import errors
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import empty_kinds
 from serving.embedded.apiserver.requests.paths import ResourcePath
-from serving.resources import kinds
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.resources.kinds import Kind
 
 _REACH = (
@@ -30,12 +30,8 @@ SUBRESOURCES: Mapping[tuple[str, str, str], str] = {
     ),
     ("", "pods", "eviction"): "eviction is not offered: use kubectl delete pod",
     ("", "pods", "resize"): "resize is not offered: change the resources of the Inference or the Deployment",
-    (kinds.GROUP, "inferences", "scale"): (
-        "an Inference has no scale: set spec.predictors[].autoScale.minReplicas and maxReplicas, both to one "
-        "number for a fixed count"
-    ),
 }
-"""(Group, plural, subresource) → message."""
+"""(Group, plural, subresource) → message, for Kubernetes' kinds; a custom kind has `Kind.not_offered`."""
 
 RESOURCES: Mapping[tuple[str, str], str] = {
     ("autoscaling", "horizontalpodautoscalers"): (
@@ -61,14 +57,21 @@ ROLLOUT_HISTORY = (
 NODES_ARE_READ_ONLY = "a Node is read only: it is this machine, which slipway up runs and slipway down stops"
 
 
-def refusal(resource: ResourcePath) -> errors.ApiError:
+def of_subresource(kind: Kind, subresource: str) -> str | None:
+    """Return the message for a subresource that the kind lacks; None where there is none."""
+    known = SUBRESOURCES.get((kind.group, kind.plural, subresource))
+    return known or kind.not_offered.get(subresource)
+
+
+def refusal(stored_kinds: StoredKinds, resource: ResourcePath) -> errors.ApiError:
     """Return the error for a resource that is not served.
 
-    A subresource in SUBRESOURCES is refused with a 405 and its message, any other resource with a 404, which
+    A subresource with a message is refused with a 405 and this message, any other resource with a 404, which
     has the message of RESOURCES if there is one.
     """
-    if resource.subresource is not None:
-        text = SUBRESOURCES.get((resource.group, resource.plural, resource.subresource))
+    kind = stored_kinds.at(resource.group, resource.version, resource.plural)
+    if kind is not None and resource.subresource is not None:
+        text = of_subresource(kind, resource.subresource)
         if text is not None:
             return status_errors.method_not_allowed(text)
     return status_errors.no_resource(RESOURCES.get((resource.group, resource.plural), ""))

@@ -43,7 +43,7 @@ class OtherResources:
         kind = empty_kinds.find(resource.group, resource.version, resource.plural)
         if kind is not None and resource.subresource is None:
             return self._empty_list(request, kind, resource)
-        raise not_offered.refusal(resource)
+        raise not_offered.refusal(self._store.kinds, resource)
 
     async def _review(self, request: Request, kind: Kind) -> Response:
         if request.method != "POST":

@@ -7,7 +7,9 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.discovery import access_reviews, api_groups, empty_kinds, not_offered
 from serving.embedded.apiserver.requests import paths
-from tests.objects.stored_kinds import SERVED_KINDS
+from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
+from serving.resources import kinds
+from tests.objects.stored_kinds import SERVED_KINDS, STORED_KINDS
 
 
 def review(**attributes: str) -> dict[str, Any]:
@@ -66,12 +68,25 @@ def test_what_is_not_offered_is_not_served() -> None:
     }
 
 
-def test_a_refusal_names_what_to_use_or_is_a_plain_404() -> None:
-    def refusal(path: str) -> errors.ApiError:
-        resource = paths.split(path)
-        assert resource is not None
-        return not_offered.refusal(resource)
+def refusal(path: str, stored_kinds: StoredKinds = STORED_KINDS) -> errors.ApiError:
+    resource = paths.split(path)
+    assert resource is not None
+    return not_offered.refusal(stored_kinds, resource)
 
+
+def test_a_subresource_is_refused_with_the_message_of_its_kind_when_the_kind_is_given() -> None:
+    with_messages = [(kind, name) for kind in SERVED_KINDS for name in kind.not_offered]
+    assert (kinds.INFERENCE, "scale") in with_messages
+    for kind, name in with_messages:
+        assert name not in api_groups.subresources(kind)
+        path, message = kind.path("a", "b", name), kind.not_offered[name]
+        assert (refusal(path).code, refusal(path).message) == (405, message)
+        denied = review(group=kind.group, resource=kind.plural, subresource=name, verb="update")
+        assert denied == {"allowed": False, "reason": message}
+        assert refusal(path, StoredKinds(())).code == 404
+
+
+def test_a_refusal_names_what_to_use_or_is_a_plain_404() -> None:
     attach = refusal("/api/v1/namespaces/a/pods/b/attach")
     assert (attach.code, attach.message) == (405, "attach is not offered: use kubectl logs --follow")
     scaler = refusal("/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers")
