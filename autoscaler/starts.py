@@ -6,7 +6,7 @@ from typing import Any
 from autoscaler.observation import Replicas
 from serving import clock
 from serving.objects import is_deleting
-from serving.resources import conditions, names
+from serving.resources import conditions, names, pod_phases
 
 _KEPT = 64
 """Most started, and most failed, replicas of one target between two observations: as many as the policy
@@ -80,7 +80,7 @@ class Starts:
             for pod in pods
             if not is_ready(pod)
             and not is_deleting(pod)
-            and (pod.get("status") or {}).get("phase") not in ("Failed", "Succeeded")
+            and not pod_phases.has_ended(pod)
             and names.STANDBY_LABEL not in (pod["metadata"].get("labels") or {})
         )
         replicas = Replicas(desired, ready, tuple(starting), tuple(self._started), tuple(self._failed))

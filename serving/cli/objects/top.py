@@ -18,7 +18,7 @@ from serving.cli.output.tables import Table
 from serving.cli.session import with_kube
 from serving.cli.target import NamedKind, Target, named
 from serving.objects import Object
-from serving.resources import kinds, names
+from serving.resources import kinds, names, pod_phases
 from serving.resources.formats import quantity
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ HEADERS = [
 MIB = 1024 * 1024
 POLL_SECONDS = 2.0
 """Between two readings with -w: our node measures at each one, metrics-server every 15 s."""
-ENDED = ("Succeeded", "Failed")
-"""Phases of Pods that use nothing any more."""
 
 
 @with_target
@@ -126,8 +124,7 @@ async def _follow(read: Callable[[], Awaitable[Table]]) -> None:
 
 def is_selected(pod: Object, selected: Sequence[NamedKind]) -> bool:
     """Whether a Pod is among the objects, or a replica of one, and has not ended."""
-    has_ended = (pod.get("status") or {}).get("phase") in ENDED
-    return not has_ended and any(_selects(kind, name, pod) for kind, name in selected)
+    return not pod_phases.has_ended(pod) and any(_selects(kind, name, pod) for kind, name in selected)
 
 
 def _selects(kind: kinds.Kind, name: str | None, pod: Object) -> bool:

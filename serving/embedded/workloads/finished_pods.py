@@ -11,7 +11,7 @@ from serving import errors
 from serving.embedded.workloads.pods import read
 from serving.kube import Informer, Kube
 from serving.objects import Object
-from serving.resources import kinds
+from serving.resources import kinds, pod_phases
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class FinishedPodCollector:
         informer.on_change(self._pod_changed)
 
     def _pod_changed(self, _before: Object | None, after: Object | None) -> None:
-        if after is not None and (after.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if after is not None and pod_phases.has_ended(after):
             self._changed.set()
 
     async def run(self) -> None:

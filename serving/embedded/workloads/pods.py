@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
-from serving.resources import conditions, names
+from serving.resources import conditions, names, pod_phases
 from serving.resources.kinds import Kind
 
 BURST_REPLICAS = 500
@@ -38,7 +38,7 @@ class PodFacts:
     @property
     def finished(self) -> bool:
         """Whether its phase is final."""
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in pod_phases.ENDED
 
     @property
     def active(self) -> bool:
@@ -78,7 +78,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
         ready=is_ready,
         ready_since=(parse_time(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
         terminating=is_deleting(pod),
-        finished_at=_finished_at(containers, created) if phase in ("Succeeded", "Failed") else None,
+        finished_at=_finished_at(containers, created) if phase in pod_phases.ENDED else None,
         restarts=sum(int(c.get("restartCount") or 0) for c in [*init_containers, *containers]),
         attempt=int(attempt) if attempt.isdecimal() else None,
         standby=is_standby(pod),

@@ -11,7 +11,7 @@ from typing import Any
 
 from serving.objects import Object, is_deleting
 from serving.planning.inference import model_volume
-from serving.resources import conditions
+from serving.resources import conditions, pod_phases
 from serving.resources.conditions import StatusReason
 from serving.settings import DEFAULTS, RuntimeImageSettings
 
@@ -23,8 +23,6 @@ _CRASHED = ("Completed", "Error")
 """Generic reasons of a terminated container; a server must not exit at all."""
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
 """Reasons without a fault of the container: the machine restarted unobserved, or the node was shut down."""
-_FINISHED = ("Failed", "Succeeded")
-"""Final phases of a Pod."""
 _OWN_REASON = re.compile(r"(?P<reason>[A-Z][A-Za-z]{1,63}): ")
 """Start of the last line of a runtime that cannot serve: `REASON: message`."""
 _POD_SECURITY = "violates PodSecurity"
@@ -112,7 +110,7 @@ def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeI
 
     Finished Pods do not count: each was replaced, and a cluster keeps evicted ones for weeks.
     """
-    unfinished = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _FINISHED]
+    unfinished = [pod for pod in pods if not pod_phases.has_ended(pod)]
     by_name = sorted(unfinished, key=lambda pod: str(pod["metadata"]["name"]))
     problems = filter(None, (pod_problem(pod, images) for pod in by_name))
     copies = filter(None, map(copying, by_name))

@@ -7,7 +7,7 @@ from typing import Any
 from serving.objects import Object
 from serving.planning.models import volume
 from serving.planning.models.version import is_ready
-from serving.resources import conditions, names
+from serving.resources import conditions, names, pod_phases
 from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.conditions import Condition
 
@@ -38,7 +38,7 @@ def versions_of_deployment(deployment: Mapping[str, Any]) -> frozenset[str]:
 
 def versions_of_pod(pod: Mapping[str, Any]) -> frozenset[str]:
     """Return the version that a Pod has mounted; none once the Pod has succeeded or failed."""
-    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if pod_phases.has_ended(pod):
         return frozenset()
     return _annotated_version(pod["metadata"])
 

@@ -19,6 +19,7 @@ from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.requests import queries
 from serving.embedded.pod_spec.container_id import run_index
 from serving.objects import Object
+from serving.resources import pod_phases
 from serving.system import regular_file
 
 _CHUNK_BYTES = 64 * 1024
@@ -187,7 +188,7 @@ def has_ended(pod: Object, name: str) -> bool:
     # While the container waits for its restart, the last state is that of its latest run.
     last = (status.get("lastState") or {}).get("terminated") or {}
     waits = bool(last) and last.get("containerID") == status.get("containerID")
-    return waits or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return waits or pod_phases.has_ended(pod)
 
 
 def _check_times(path: Path, file: BinaryIO, options: LogOptions) -> None:

@@ -9,7 +9,7 @@ from serving.embedded.apiserver.admission.pod import MOST_GRACE_SECONDS
 from serving.embedded.apiserver.schema import pruning, schemas, validation
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.objects import is_deleting
-from serving.resources import kinds
+from serving.resources import kinds, pod_phases
 from serving.resources.kinds import Kind
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
@@ -132,8 +132,7 @@ def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> in
         return 0
     requested_grace = options.get("gracePeriodSeconds")
     spec = obj.get("spec") or {}
-    ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    if requested_grace == 0 or ended or not spec.get("nodeName"):
+    if requested_grace == 0 or pod_phases.has_ended(obj) or not spec.get("nodeName"):
         return 0
     earlier_grace = obj["metadata"].get("deletionGracePeriodSeconds")
     grace = (

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from signal import SIGKILL
 from typing import Literal
 
+from serving.resources import pod_phases
 from serving.settings import NodeSettings
 
 NODE_SHUTDOWN = "NodeShutdown"
@@ -188,7 +189,7 @@ def next_steps(
     settings: NodeSettings,
 ) -> Steps:
     """Return the containers to start: init containers in sequence, then all others together."""
-    if phase(policy, inits, mains) in ("Succeeded", "Failed"):
+    if phase(policy, inits, mains) in pod_phases.ENDED:
         return Steps()
     if not any(c.run for c in mains):  # once one has run, all init containers have succeeded
         for container in inits:

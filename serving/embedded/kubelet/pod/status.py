@@ -16,6 +16,7 @@ from serving.embedded.kubelet.pod.lifecycle import (
 from serving.embedded.pod_spec import termination_fields
 from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.resources import pod_phases
 from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
@@ -147,7 +148,7 @@ def _pod_conditions(
     now_phase: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool
 ) -> list[ConditionState]:
     """Return the conditions that every Pod has, as the kubelet and the scheduler write them."""
-    over = now_phase in ("Succeeded", "Failed")
+    over = now_phase in pod_phases.ENDED
     if _initialized(inits, mains):
         initialized = ("Initialized", True, "", "")
     else:

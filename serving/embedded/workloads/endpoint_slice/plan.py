@@ -13,7 +13,7 @@ import orjson
 from serving.embedded.pod_spec import tcp_ports
 from serving.embedded.workloads import naming, pods
 from serving.objects import Object, is_deleting
-from serving.resources import conditions, kinds, names
+from serving.resources import conditions, kinds, names, pod_phases
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "slipway-node"
@@ -67,14 +67,14 @@ def relevant(pod: Object | None) -> object:
         tcp_ports.socket_port(meta),
         is_deleting(pod),
         status.get("podIP"),
-        status.get("phase") in ("Succeeded", "Failed"),
+        pod_phases.has_ended(pod),
         ready is not None and ready.get("status") == "True",
     )
 
 
 def _endpoint(service: Object, pod: Object) -> Object | None:
     status, meta, spec = pod.get("status") or {}, pod["metadata"], pod.get("spec") or {}
-    if not status.get("podIP") or pods.is_standby(pod) or status.get("phase") in ("Succeeded", "Failed"):
+    if not status.get("podIP") or pods.is_standby(pod) or pod_phases.has_ended(pod):
         return None
     serving = conditions.is_true(pod, "Ready")
     terminating = is_deleting(pod)
