@@ -10,7 +10,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.zygote import pool
 from serving.kube import Kube, connect
-from tests.rig import fuzzing, optional_modules
+from tests.rig import fuzzing, leaks, optional_modules
 from tests.rig.servers.api_process import ApiProcess
 
 pytest_plugins = ["tests.rig.forked_workers"]
@@ -20,14 +20,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Envoy outlives the gateway that started it.
-    strict = pytest.mark.filterwarnings("error", "ignore:subprocess [0-9]+ is still running:ResourceWarning")
+    strict = pytest.mark.filterwarnings("error")
     for item in items:
         item.add_marker(strict, append=False)  # before the marks of the test, which may except a warning
 
 
 def pytest_collection_finish() -> None:
     optional_modules.check_none_is_imported()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_by_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail a file of tests that leaves processes or file descriptors behind; set up before other fixtures."""
+    file = leaks.FileOfTests(tmp_path_factory.getbasetemp())
+    yield
+    left = file.leaks()
+    assert not left, f"left behind: {left}"
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +57,9 @@ async def _no_task_left() -> AsyncIterator[None]:
 @pytest.fixture(scope="session")
 def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     """The embedded API server of the session; tests share it, each in a namespace of its own."""
-    server = ApiProcess(tmp_path_factory.mktemp("api") / "data").start()
+    directory = tmp_path_factory.mktemp("api")
+    with leaks.shared(directory):
+        server = ApiProcess(directory / "data").start()
     yield server
     server.stop()
     pool.end_all(server.data_dir.zygotes)  # zygotes outlive the agents that tests kill

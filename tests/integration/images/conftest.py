@@ -9,13 +9,16 @@ import pytest
 from serving.images.building.model_image import Built, build_image
 from serving.images.registry import Credentials, Pushed, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
+from tests.rig import leaks
 from tests.rig.servers.registry_server import RegistryServer
 
 
 @pytest.fixture(scope="session")
 def shared_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
     """Shared by the session: use a repository of your own."""
-    server = RegistryServer(tmp_path_factory.mktemp("registry") / "server").start()
+    directory = tmp_path_factory.mktemp("registry")
+    with leaks.shared(directory):
+        server = RegistryServer(directory / "server").start()
     yield server
     server.stop()
 

@@ -187,7 +187,7 @@ async def test_a_killed_copy_downloads_only_the_missing_layers_again(
     assert ended.status == 0, ended.lines
     assert any("1 of 4 layers are copied already" in line for line in ended.lines)
     assert (downloads(shared_registry, small), downloads(shared_registry, big)) == (1, 2)
-    assert loading.verify(models, files_digest, loading.ModelFiles((BIG,)), is_sealed=False)
+    loading.verify(models, files_digest, loading.ModelFiles((BIG,)), is_sealed=False).close()
 
 
 async def test_a_copy_survives_connections_that_break(

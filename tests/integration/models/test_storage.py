@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import fsspec
+import fsspec.asyn
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from serving import errors
 from serving.controllers.models import storage_download
+from tests.rig import leaks
 
 FILES = {"model.joblib": b"weights" * 1000, "deep/a.json": b"{}", "deep/b.json": b"[]"}
 
@@ -101,6 +103,8 @@ class Files(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[Server]:
+    with leaks.shared():
+        fsspec.asyn.get_loop()  # fsspec's only one runs until this process ends
     with Server(tmp_path / "web") as server:
         for name, data in FILES.items():
             server.write(name, data)

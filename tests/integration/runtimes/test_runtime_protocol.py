@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
+import gevent
 import httpx
 import numpy as np
 import pytest
@@ -45,6 +46,13 @@ def server(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield running
     running.process.kill()
     running.process.wait()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_hub_left() -> Iterator[None]:
+    """End the event loop of gevent, which tritonclient starts."""
+    yield
+    gevent.get_hub().destroy(destroy_loop=True)
 
 
 @pytest.fixture

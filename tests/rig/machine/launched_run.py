@@ -41,5 +41,7 @@ def launched(run: RunDirectory, log: Path, script: str) -> Iterator[Started]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # the test has waited for it
+            os.waitid(os.P_PIDFD, started.pidfd, os.WEXITED)
         os.close(started.pidfd)
         started.connection.close()

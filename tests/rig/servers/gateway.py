@@ -195,6 +195,7 @@ class GatewayRig:
         quick = replace(self.settings, gateway=replace(self.settings.gateway, drain_seconds=drain_seconds))
         self.kept.close()
         await gateway.stop_everything(self.data_dir, quick)
+        self.process.exit_code()  # waits for the child, which has ended
         await self._around.aclose()
         await self.admin.close()
 

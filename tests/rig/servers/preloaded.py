@@ -26,10 +26,15 @@ class PreloadedProcess:
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
+        self._status: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit status, the negative signal if one ended it; None while it runs."""
-        return self._process.exitcode
+        if self._status is None:
+            self._status = self._process.exitcode
+            if self._status is not None:
+                self._process.close()  # its pipes, while a fixture of a module keeps this object
+        return self._status
 
     def wait(self, seconds: float | None = None) -> int:
         """Wait for the end, and return the exit status.
@@ -37,14 +42,17 @@ class PreloadedProcess:
         Raises:
             subprocess.TimeoutExpired: it still runs.
         """
-        self._process.join(seconds)
-        if self._process.exitcode is None:
+        if self._status is None:
+            self._process.join(seconds)
+        status = self.poll()
+        if status is None:
             raise subprocess.TimeoutExpired(NAME, seconds or 0.0)
-        return self._process.exitcode
+        return status
 
     def kill(self) -> None:
         """Send SIGKILL, unless it has ended."""
-        self._process.kill()
+        if self._status is None:
+            self._process.kill()
 
 
 def _run(

@@ -27,6 +27,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.system import processes, procfs
 from serving.system.processes import ProcessIdentity
+from tests.rig import leaks
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 NAMESPACE = "default"
@@ -385,8 +386,9 @@ class SharedStack:
     def lend(self) -> Iterator[LiveStack]:
         """Yield the stack for a fixture, and delete what the tests have created."""
         if self._stack is None:
-            self._stack = LiveStack(self._directories())
-            self._stack.start()
+            directory = self._directories()
+            with leaks.shared(directory):
+                self._stack = LiveStack(directory).start()
         stack = self._stack
         try:
             yield stack
