@@ -12,10 +12,13 @@ from serving.cli.commands import COMMANDS
 from serving.resources import catalog, kinds
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 """Pages that no program generates."""
 COLUMNS = 110
+DECISIONS = [page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"]
+DECISION_LINES = 60
+"""A page; longer tables are in `benchmarks/results`."""
 CODE = re.compile(r"`[^`]*`")
 PATH = re.compile(r"`((?:serving|tuner|autoscaler|benchmarks|tests|tools|manifests)/[\w./-]+)`")
 PROOF = re.compile(r"`(test_\w+)::(test_\w+)`")
@@ -45,6 +48,19 @@ def test_a_line_of_text_is_as_short_as_in_the_code(page: Path) -> None:
     text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("|", "#"))]
     assert [line for line in lines if len(line) > COLUMNS and " " in line.strip()[:COLUMNS]] == []
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_is_one_page_with_its_measurement(page: Path) -> None:
+    text = page.read_text()
+    parts = ("Context", "Decision", "Measurement", "Consequences")
+    assert [part for part in parts if f"**{part}.**" not in text] == []
+    assert len(text.splitlines()) <= DECISION_LINES
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    assert [page.name for page in DECISIONS if f"]({page.name})" not in index] == []
 
 
 def test_every_command_is_in_the_reference_of_the_command_line() -> None:
