@@ -236,7 +236,7 @@ def _spec_version(obj: Object) -> _SpecVersion:
     return _SpecVersion(obj["metadata"]["uid"], obj["metadata"].get("generation", 1))
 
 
-class _Progress(NamedTuple):
+class _TrialProgress(NamedTuple):
     """The state of a Trial as far as plans depend on it."""
 
     final_phase: str
@@ -244,9 +244,9 @@ class _Progress(NamedTuple):
     is_deleting: bool
 
 
-def _progress(trial: Object) -> _Progress:
+def _progress(trial: Object) -> _TrialProgress:
     phase = (trial.get("status") or {}).get("phase", "")
-    return _Progress(phase if phase in FINISHED else "", is_deleting(trial))
+    return _TrialProgress(phase if phase in FINISHED else "", is_deleting(trial))
 
 
 def _target_keys(experiment: Object) -> Iterable[str]:

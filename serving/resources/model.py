@@ -270,7 +270,7 @@ class FileWithCode(Base):
     ]
 
 
-class Contents(Base):
+class ImageContents(Base):
     """What the files of the image are, by their names and bytes."""
 
     contains_code: Annotated[
@@ -311,7 +311,7 @@ class ModelVersionStatus(Base):
             " list names, with the digests that it names."
         ),
     ] = ""
-    contents: Contents | None = None
+    contents: ImageContents | None = None
     signed_by: Annotated[
         list[str],
         Field(

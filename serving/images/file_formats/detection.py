@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from serving.images.file_formats import archives, compressed, data_formats
-from serving.images.file_formats.archives import Unreadable
+from serving.images.file_formats.archives import UnreadableArchive
 from serving.images.file_formats.content import Content, Unexamined
 from serving.images.file_formats.pickles import is_pickle
 
@@ -167,7 +167,7 @@ def _archive(path: str, content: Content, *, is_nested: bool = False) -> FileFor
                 return ARCHIVE if detected is UNRECOGNIZED else detected
             names.append(member.name)
             formats.add(detected)
-    except (Unreadable, Unexamined):
+    except (UnreadableArchive, Unexamined):
         return ARCHIVE
     if formats == {NUMPY}:
         return NUMPY

@@ -31,7 +31,7 @@ from serving.resources.formats import file_list
 from serving.system import atomic_file, locks
 
 
-class Contents:
+class StoreContents:
     """The directories of a store at `root`, created if missing."""
 
     def __init__(self, root: Path) -> None:
