@@ -17,7 +17,7 @@ from autoscaler.signals.durations import DurationWindow
 from autoscaler.signals.exposition import Counts, ScaleTargetName, TargetTokens
 
 MOST_RATE = 1e6
-"""Requests per second of one target at one gateway: ten times what an Envoy of many cores forwards."""
+"""Requests per second of one target at one gateway: ten times the rate of an Envoy of many cores."""
 MOST_IN_FLIGHT = 1e6
 """Requests in flight of one target at one gateway: ten times the gateway's limit on many cores."""
 START_TIME_TOLERANCE = 1.0

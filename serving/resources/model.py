@@ -271,7 +271,7 @@ class FileWithCode(Base):
 
 
 class ImageContents(Base):
-    """What the files of the image are, by their names and bytes."""
+    """The formats of the image's files, by their names and bytes."""
 
     contains_code: Annotated[
         bool,

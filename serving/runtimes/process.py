@@ -92,7 +92,7 @@ class Framework(Generic[Loaded]):
 
     load: Callable[[loading.VerifiedModel], Loaded]
     warm: Callable[[Loaded, OutputManifest], Any]
-    """Returns what `Runtime.application` serves."""
+    """Returns the model that `Runtime.application` serves."""
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def _cost_line(
 ) -> Line | None:
     """Return the cost of the same work with this spec over the price of one resource.
 
-    The work is what the objective counts: one request or token, or an hour of a replica or of a rate. None if
+    The work is one unit of the objective: a request or token, or an hour of a replica or of a rate. None if
     the spec's objective or cost is unknown.
     """
     if choice.objective is None or choice.cost_per_hour is None or choice.objective.value <= 0:

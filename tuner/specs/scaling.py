@@ -67,7 +67,8 @@ def _along(space: Space, exponents: dict[str, float]) -> Floats:
 
 
 def _is_concurrency(axis: SpaceAxis) -> bool:
-    """Return whether an axis counts what a replica does at once: batch size, or processes, threads, workers.
+    """Return whether an axis counts requests that a replica serves at once: batch size, or processes,
+    threads, workers.
 
     The meaning of arguments and variables is unknown: whole values from 1 to MOST_AT_ONCE count as workers.
     """

@@ -1,6 +1,6 @@
 """Whether a file has code, by its name and its bytes. Pure.
 
-Code is what runs in the program that loads the file: a pickle calls what it names, a script is run. A name
+Code runs in the program that loads the file: a pickle calls the objects it names, a script is run. A name
 that promises code counts whatever the bytes are, and bytes of code count whatever the name is. All other
 files must be of a format that holds data alone; a file of no known format counts as code. The files in which
 an ONNX model keeps tensors have no format: a model has to name such a file, and it must not begin like

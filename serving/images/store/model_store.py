@@ -224,7 +224,7 @@ class ModelStore:
         return self._records.origin(digest)
 
     def remove(self, digest: str) -> bool:
-        """Remove an image and what only it needs; return False if it is pinned."""
+        """Remove an image and the blobs that only it needs; return False if it is pinned."""
         with self._contents.locked():
             if self._records.pins(digest):
                 return False

@@ -225,7 +225,7 @@ class Kube:
         )
 
     async def withdraw_status(self, kind: Kind, namespace: str, name: str, *, manager: str) -> None:
-        """Remove what the manager alone has applied to the status, and the manager from managedFields."""
+        """Remove the fields of the status that only this manager has applied, and its managedFields."""
         meta = {"namespace": namespace, "name": name}
         await self.apply(kind, {"metadata": meta}, subresource="status", manager=manager)
 

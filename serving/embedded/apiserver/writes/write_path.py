@@ -25,12 +25,12 @@ from serving.resources.kinds import Kind
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Who writes, and how: what a client chooses beside the body."""
+    """Who writes, and how: the choices of a client beside the body."""
 
     manager: str
     """The field manager."""
     field_validation: str = "Strict"
-    """`Strict`, `Warn` or `Ignore`: what unknown fields lead to."""
+    """`Strict`, `Warn` or `Ignore`: the consequence of unknown fields."""
     subresource: str | None = None
     """None, `status` or `scale`."""
     force: bool = False
