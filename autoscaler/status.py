@@ -23,7 +23,7 @@ _FIGURES = ("needed", "rate", "capacity", "backlog", "startupSeconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class StatusContent:
     """The values from which a status is built."""
 
     decision: Decision
@@ -45,7 +45,7 @@ class Content:
     """Labels of the target's Pods, for other autoscalers."""
 
 
-def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -> Object:
+def build(content: StatusContent, old: Mapping[str, Any], generation: int, now: str) -> Object:
     """Return the status that this controller writes.
 
     Args:

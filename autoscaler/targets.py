@@ -11,7 +11,7 @@ from serving import clock, errors
 from serving.kube import Key, Kube
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
-from serving.resources.kinds import Kind, Scale
+from serving.resources.kinds import Kind, ScaleSubresource
 
 READ_SECONDS = 15.0
 """Seconds between reads of targets without a watch: kinds other than Deployments, and Deployments outside an
@@ -111,7 +111,7 @@ class Targets:
         scalable = {r["name"].removesuffix("/scale") for r in listed if r["name"].endswith("/scale")}
         for resource in listed:
             if resource["kind"] == name and resource["name"] in scalable:
-                return Kind(group, version, name, resource["name"], scale=Scale())
+                return Kind(group, version, name, resource["name"], scale=ScaleSubresource())
         return None
 
     async def read(self, kind: Kind, key: Key, starts: Starts) -> UnwatchedTarget:

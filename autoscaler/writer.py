@@ -135,7 +135,7 @@ class Writer:
         old = autoscaler.get("status") or {}
         generation = autoscaler["metadata"].get("generation", 1)
         changes = old.get("decisions") or []
-        content = status.Content(decision, current=0, ready=0, conditions=conditions, changes=changes)
+        content = status.StatusContent(decision, current=0, ready=0, conditions=conditions, changes=changes)
         new = status.build(content, old, generation, _time())
         if status.is_urgent(old, new):
             await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
@@ -143,12 +143,12 @@ class Writer:
 
 def _content(
     target: ScaleTarget, state: TargetState, active: Condition, signals: Sequence[Health], now: float
-) -> status.Content:
+) -> status.StatusContent:
     """Return the content of the status after the last decision; `now` is in Unix seconds."""
     decision, counts = state.decision, target.object.get("status") or {}
     assert decision is not None
     ready = Condition("Ready", "True", decision.reason, decision.message)
-    return status.Content(
+    return status.StatusContent(
         decision,
         current=counts.get("replicas", 0),
         ready=counts.get("readyReplicas", 0),

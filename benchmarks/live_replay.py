@@ -40,7 +40,7 @@ from tuner.objective import HOUR  # noqa: E402
 from tuner.observation import problem_of  # noqa: E402
 from tuner.search.decision_values import Confirm, Explore, Recommend  # noqa: E402
 from tuner.search.next_decision import decide  # noqa: E402
-from tuner.search.problem import Budget, Observation, Problem  # noqa: E402
+from tuner.search.problem import Budget, Problem, TrialObservation  # noqa: E402
 from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402
 from tuner.specs.space import Space  # noqa: E402
 
@@ -75,7 +75,9 @@ class Grid:
         """Return the problem of the search."""
         return problem_of(self.spec, self.space, self.costs)
 
-    def observe(self, row: int, number: int, *, below: float = 0.0, confirms: bool = False) -> Observation:
+    def observe(
+        self, row: int, number: int, *, below: float = 0.0, confirms: bool = False
+    ) -> TrialObservation:
         """Return a recorded trial of a spec, stopped once its objective is certainly less than `below`."""
         ended, reason, seconds = self._ended(row, number, below)
         trial = {
@@ -144,7 +146,7 @@ def play(
     """Return the recommended spec of a search, its number of trials, and its learned repeatability."""
     grid, _ = _grid(recorded)
     rng = np.random.default_rng([seed, 1])
-    seen: list[Observation] = []
+    seen: list[TrialObservation] = []
     repeatability = 0.0
     while True:
         decision = decide(grid.problem, seen, (), Budget(TRIALS), settings=settings, seed=seed)
@@ -162,7 +164,7 @@ def play(
             seen.append(grid.observe(row, int(rng.integers(grid.rounds)), below=below, confirms=confirms))
 
 
-def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> float:
+def _to_beat(seen: Sequence[TrialObservation], best: int, repeatability: float) -> float:
     """Return the lower bound of the best objective."""
     of_it = [trial for trial in seen if trial.index == best and trial.log_objective is not None]
     complete = [trial for trial in of_it if not trial.censored] or of_it

@@ -39,7 +39,7 @@ from serving.kube import connect
 from serving.objects import Object
 from serving.resources.tuning.experiment import Setting
 from serving.resources.tuning.trial import TrialStatus
-from tuner.search.problem import Observation
+from tuner.search.problem import TrialObservation
 
 MOST_TRIALS = 20
 SHOWN = 10
@@ -101,7 +101,7 @@ async def _measured_in(world: TuningWorld, kept: Kept, number: int) -> list[int]
     return sorted(recommended.union(earlier.contenders()))
 
 
-async def _observations(world: TuningWorld, kept: Kept, number: int) -> list[Observation | None]:
+async def _observations(world: TuningWorld, kept: Kept, number: int) -> list[TrialObservation | None]:
     """Return what a round observed of each spec; None of those that it left out."""
     statuses = [kept.grid.get((number, row)) for row in range(world.space.size)]
     return [None if status is None else await world.read(row, status) for row, status in enumerate(statuses)]

@@ -20,7 +20,7 @@ from rig.harness import Bar, Interval, at_most, interval, report  # noqa: E402
 
 from tuner.search.decision_values import Explore  # noqa: E402
 from tuner.search.next_decision import decide  # noqa: E402
-from tuner.search.problem import Budget, Earlier, Observation, Problem  # noqa: E402
+from tuner.search.problem import Budget, Earlier, Problem, TrialObservation  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402
 
 AXES = {100: (4, 5, 5), 1_000: (10, 10, 10), 100_000: (10, 10, 10, 10, 10)}
@@ -43,7 +43,7 @@ def problem(size: int) -> Problem:
     )
 
 
-def trials(space: Problem, seed: int) -> list[Observation]:
+def trials(space: Problem, seed: int) -> list[TrialObservation]:
     """Return measurements of random specs."""
     rng = np.random.default_rng(seed)
     results = []
@@ -51,7 +51,7 @@ def trials(space: Problem, seed: int) -> list[Observation]:
         total = float(space.coordinates[row].sum())
         objective, margin = np.log1p(total) + rng.normal(0, 0.02), 0.05 * total - 1 + rng.normal(0, 0.02)
         results.append(
-            Observation(
+            TrialObservation(
                 int(row),
                 log_objective=float(objective),
                 noise=0.02,
@@ -62,7 +62,7 @@ def trials(space: Problem, seed: int) -> list[Observation]:
     return results
 
 
-def decide_once(space: Problem, seen: Sequence[Observation], earlier: Sequence[Earlier]) -> None:
+def decide_once(space: Problem, seen: Sequence[TrialObservation], earlier: Sequence[Earlier]) -> None:
     """Decide, as in the middle of a search."""
     decision = decide(space, seen, (), Budget(1000), earlier, settings=SearchSettings(regret=0.0))
     assert isinstance(decision, Explore), decision

@@ -23,7 +23,7 @@ TOTALS_PATH = PATH + TOTALS
 
 
 @dataclass(frozen=True)
-class Page:
+class MetricsPage:
     """Address of a component's metrics, as it recorded it; the component may have ended."""
 
     component: str
@@ -41,7 +41,7 @@ class Page:
         return f"http://{self.authority}{PATH}"
 
 
-def pages(folder: Path) -> list[Page]:
+def pages(folder: Path) -> list[MetricsPage]:
     """Return the pages that components have recorded in a folder (`DataDir.pages`), by component."""
     recorded_pages = []
     for path in sorted(folder.glob("*.json")):
@@ -50,14 +50,14 @@ def pages(folder: Path) -> list[Page]:
     return recorded_pages
 
 
-def recorded(record: Path) -> Page:
+def recorded(record: Path) -> MetricsPage:
     """Return the page that a component has recorded in a file.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: there is no record, or a malformed one.
     """
     content = orjson.loads(record.read_bytes())
-    return Page(record.stem, int(content["port"]), str(content.get("host", LOOPBACK)))
+    return MetricsPage(record.stem, int(content["port"]), str(content.get("host", LOOPBACK)))
 
 
 def of_registry(registry: CollectorRegistry) -> Callable[[], Awaitable[str]]:
@@ -72,7 +72,7 @@ def of_registry(registry: CollectorRegistry) -> Callable[[], Awaitable[str]]:
 @contextlib.asynccontextmanager
 async def served(
     pages: Mapping[str, Callable[[], Awaitable[str]]], record: Path, host: str, port: int
-) -> AsyncIterator[Page]:
+) -> AsyncIterator[MetricsPage]:
     """Serve pages of metrics on this event loop while the block runs; yield the address.
 
     Args:
@@ -96,12 +96,12 @@ async def served(
                 raise
             bound_port = await stack.enter_async_context(http_pages.serving(answers, host, 0))
         run_files.write(record, orjson.dumps({"host": host, "port": bound_port}))
-        yield Page(record.stem, bound_port, host)
+        yield MetricsPage(record.stem, bound_port, host)
 
 
-def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.Page:
-    async def answer() -> http_pages.Answer:
-        return http_pages.Answer((await page()).encode(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.PageHandler:
+    async def answer() -> http_pages.PageAnswer:
+        return http_pages.PageAnswer((await page()).encode(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return answer
 

@@ -165,7 +165,7 @@ class GatewaySettings(Section):
     each incomplete request holds a connection."""
     request_seconds: Interval = 120.0
     """Longest time until a request has arrived as a whole, unless its answer begins before: 64 MiB, the
-    largest one, at 5 Mbit/s take 107 s, and what has arrived of a request to a language model is kept until
+    largest one, at 5 Mbit/s take 107 s, and the received part of a request to a language model is kept until
     then."""
     probe_timeout_seconds: Interval = 5.0
     """Longest wait for the answer to one probe of a new revision."""
@@ -219,7 +219,7 @@ class ActivatorSettings(Section):
     bytes_per_backend: Bytes = 256 * 1024 * 1024
     """Bodies held for one backend: 1,000 images of 224 x 224 pixels."""
     bytes: Bytes = 512 * 1024 * 1024
-    """Bodies held in all: what a laptop can spare."""
+    """Bodies held in all: memory that a laptop can spare."""
     body_bytes: Bytes = 64 * 1024 * 1024
     """Largest body of a request, as the runtimes accept."""
     deadline_seconds: Interval = 240.0
@@ -271,7 +271,7 @@ class ControllerSettings(Section):
     """From a change of an Inference's children to its reconcile, so that a burst of changes is one reconcile.
     Changes of the Inference itself do not wait."""
     gone_gateway_seconds: Interval = 3600.0
-    """Time without a valid Lease after which what a gateway has left in statuses, and its Lease, is removed:
+    """Time without a valid Lease after which the Lease of a gateway and its entries in statuses are removed:
     longer than a node takes to restart."""
     status_settle_seconds: Seconds = 1.0
     """Age at which a status that only reports progress is written: quick changes pass without a write. At
@@ -373,7 +373,7 @@ class ModelsSettings(Section):
     `auto` a revision that serves keeps its own, so that an upgrade of nodes replaces no replica; `image` or
     `copy` gives each predictor that has the other one a new revision."""
     capture: str = "auto"
-    """What reads the output of a finished Job: `local`, the controllers, from their own disk; `job`, a Pod
+    """The reader of the output of a finished Job: `local`, the controllers, from their own disk; `job`, a Pod
     where the output is, which pushes its image; `auto`, the controllers on one machine, and a Pod on a
     cluster."""
 
@@ -469,7 +469,7 @@ class SupervisorSettings(Section):
     start_seconds: Interval = 60.0
     """Longest time from a component's start to its first answer; imports take a second."""
     ready_seconds: Interval = 60.0
-    """Longest wait until the API and the gateway answer; ten times what a slow laptop needs."""
+    """Longest wait until the API and the gateway answer; ten times the wait on a slow laptop."""
     log_bytes: Bytes = 10 * 1024 * 1024
     """Size from which a component's log becomes `.log.1` when the component starts."""
     stop_seconds: Interval = 40.0

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 from serving.resources import kinds
@@ -28,3 +29,18 @@ def test_a_kind_of_slipway_is_named_by_no_module_of_the_api_server() -> None:
         or (isinstance(node, ast.alias) and node.name in own)
     ]
     assert (len(own), named) == (len(kinds.OWN), [])
+
+
+def test_a_public_class_has_a_name_of_its_own_except_an_implementation_of_a_protocol() -> None:
+    places = defaultdict(list)
+    for package in ("serving", "tuner", "autoscaler"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(path.relative_to(ROOT).as_posix())
+    shared = {name: paths for name, paths in places.items() if len(paths) > 1}
+    transformers = "serving/runtimes/transformers"
+    assert shared == {
+        "Decoder": [f"{transformers}/decoder.py", f"{transformers}/engine.py"],
+        "Vocabulary": [f"{transformers}/engine.py", f"{transformers}/vocabulary.py"],
+    }

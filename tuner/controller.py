@@ -144,7 +144,7 @@ class ExperimentController:
         return RecordedExperiment(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))
 
     async def _carry_out(self, experiment: Object, plan: ExperimentPlan) -> None:
-        """Write what a plan has, Trials first: a controller that is killed in between repeats the rest."""
+        """Write the objects of a plan, Trials first: a controller that is killed between repeats the rest."""
         for trial in plan.trials:
             await self._create(kinds.TRIAL, trial, experiment)
         if plan.profile is not None:
@@ -220,7 +220,7 @@ def _user_metadata(experiment: Object) -> Object:
 
 
 def version_inputs(version: Object) -> tuple[str, str, str, str]:
-    """Return what plans read of a ModelVersion beside its name: uid, image, digest, and why it is blocked."""
+    """Return the inputs of plans from a ModelVersion: uid, image, digest, and why it is blocked."""
     status = version.get("status") or {}
     return version["metadata"]["uid"], status.get("image", ""), status.get("digest", ""), blocked(version)
 
@@ -236,7 +236,7 @@ def _spec_version(obj: Object) -> _SpecVersion:
     return _SpecVersion(obj["metadata"]["uid"], obj["metadata"].get("generation", 1))
 
 
-class _Progress(NamedTuple):
+class _TrialProgress(NamedTuple):
     """The state of a Trial as far as plans depend on it."""
 
     final_phase: str
@@ -244,9 +244,9 @@ class _Progress(NamedTuple):
     is_deleting: bool
 
 
-def _progress(trial: Object) -> _Progress:
+def _progress(trial: Object) -> _TrialProgress:
     phase = (trial.get("status") or {}).get("phase", "")
-    return _Progress(phase if phase in FINISHED else "", is_deleting(trial))
+    return _TrialProgress(phase if phase in FINISHED else "", is_deleting(trial))
 
 
 def _target_keys(experiment: Object) -> Iterable[str]:

@@ -22,7 +22,7 @@ from tuner.planning import experiment as planning
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
 from tuner.planning.snapshot import ExperimentSnapshot, Phase
 from tuner.search.decision_values import Decision
-from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem
+from tuner.search.problem import Budget, Earlier, Floats, Problem, TrialObservation
 from tuner.settings import SearchSettings
 from tuner.specs import prices, rendering
 from tuner.specs.space import Space
@@ -40,7 +40,7 @@ class Decide(Protocol):
     def __call__(
         self,
         problem: Problem,
-        observations: Sequence[Observation],
+        observations: Sequence[TrialObservation],
         pending: Sequence[int],
         budget: Budget,
         earlier: Sequence[Earlier],

@@ -11,7 +11,7 @@ from serving.resources.tuning.trial import FINISHED, Estimate, TrialSpec, TrialS
 from tuner import intervals
 from tuner.constraints import bound_of, measured_value
 from tuner.objective import objective_value
-from tuner.search.problem import Cause, Floats, Observation, Problem
+from tuner.search.problem import Cause, Floats, Problem, TrialObservation
 from tuner.specs import scaling
 from tuner.specs.space import Space
 
@@ -73,7 +73,7 @@ def observation_of(
     constraints: Sequence[Constraint],
     *,
     cost_per_hour: float,
-) -> Observation | None:
+) -> TrialObservation | None:
     """Return the observation of a Trial; None while it runs, or without information about its spec.
 
     A spec that ran, but whose objective cannot be computed (nothing was answered), counts as crashed. A trial
@@ -92,19 +92,19 @@ def observation_of(
     confirms = spec.purpose == "Confirm"
     if status.reason in CAUSES:
         cause = CAUSES[status.reason]
-        return Observation(index, cause=cause, seconds=status.seconds, confirms=confirms)
+        return TrialObservation(index, cause=cause, seconds=status.seconds, confirms=confirms)
     value = None
     if status.result is not None:
         value = objective_value(objective, status.result, cost_per_hour, spec.batch)
     if status.result is None or value is None or value.value <= 0:
-        return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
+        return TrialObservation(index, cause="crash", seconds=status.seconds, confirms=confirms)
     measured_margins = [_margin(constraint, status.result) for constraint in constraints]
     margins = [margin.value for margin in measured_margins]
     if status.reason == BREAKS_CONSTRAINT and margins and max(margins) < LEAST_BROKEN_MARGIN:
         margins[margins.index(max(margins))] = LEAST_BROKEN_MARGIN
     sign = 1.0 if objective.type == "maximize" else -1.0
     has_objective = status.reason != BREAKS_CONSTRAINT
-    return Observation(
+    return TrialObservation(
         index=index,
         log_objective=sign * math.log(value.value) if has_objective else None,
         noise=intervals.log_deviation(value) if has_objective else 0.0,

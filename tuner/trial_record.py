@@ -10,7 +10,7 @@ from serving.resources.tuning.experiment import Constraint, Objective
 from serving.resources.tuning.trial import FINISHED, Estimate, TrialSpec, TrialStatus
 from tuner.objective import objective_value
 from tuner.observation import BREAKS_CONSTRAINT, SILENT, observation_of
-from tuner.search.problem import Floats, Observation
+from tuner.search.problem import Floats, TrialObservation
 from tuner.specs.space import Space
 
 Meets = Literal["Yes", "No", "Unsure", ""]
@@ -45,7 +45,7 @@ class TrialRecord:
     objective: Estimate | None = None
     """Value of `objective_value` at the load of the result: not a logarithm; None without a result, or if it
     cannot be computed."""
-    observation: Observation | None = None
+    observation: TrialObservation | None = None
     """For the search; None while the trial runs, outside the space, or without information about its spec."""
     stale: bool = False
     """Whether the trial measured another model than the target has now: it only uses up budget."""

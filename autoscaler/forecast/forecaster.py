@@ -16,7 +16,7 @@ from autoscaler.forecast.fit import Fit, path, rise
 from autoscaler.forecast.histogram import DecayedHistogram
 from autoscaler.forecast.history import History
 from autoscaler.forecast.horizon import MOST_RISK, Horizon
-from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
+from autoscaler.forecast.profile import BIN, DAY, WEEK, LoadProfile
 from autoscaler.forecast.recent import KEPT, STEADY_LIMIT, TREND_LIMIT, TRENDS, SteadyRise, Trend
 
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
@@ -110,7 +110,7 @@ class Forecaster:
         self._offset, self._offset_until = 0.0, -math.inf
         """Seconds of the zone's offset from UTC, and the Unix seconds until which the offset is known."""
         self._horizons = [Horizon(seconds, NAMES, share, PRIORS) for seconds in HORIZONS]
-        self._daily, self._weekly = Profile(DAY), Profile(WEEK)
+        self._daily, self._weekly = LoadProfile(DAY), LoadProfile(WEEK)
         self._end = -math.inf
         """Unix seconds of the end of the last reading."""
         self._amounts: deque[float] = deque()

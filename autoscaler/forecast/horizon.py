@@ -132,7 +132,7 @@ class Horizon:
         self._next = 0.0
         """Time at which the next forecasts are remembered, in Unix seconds."""
         self._since_refresh = 0
-        # From here on what `_refresh` computes; at first the errors of all forecasts are the prior.
+        # From here on the results of `_refresh`; at first the errors of all forecasts are the prior.
         self._upper_errors = [self._errors[0].quantile(share)] * len(names)
         self._biases = [_bias(self._errors[0])] * len(names)
         self._weights = [1.0 / len(names)] * len(names)

@@ -16,7 +16,7 @@ CLIP = 0.5
 flash crowd."""
 
 
-class Profile:
+class LoadProfile:
     """Logarithms of the load by the phase of one period; NaN for phases without an observation."""
 
     def __init__(self, period: float) -> None:

@@ -24,7 +24,7 @@ _ITEM = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _CronField:
     """One of the five fields: its name in messages, its bounds, and its names of values, such as `mon`."""
 
     name: str
@@ -68,11 +68,11 @@ class _Field:
 
 
 _FIELDS = (
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
-    _Field("day of month", 1, 31),
-    _Field("month", 1, 12, tuple(_MONTHS.items())),
-    _Field("day of week", 0, 7, tuple(_DAYS.items())),
+    _CronField("minute", 0, 59),
+    _CronField("hour", 0, 23),
+    _CronField("day of month", 1, 31),
+    _CronField("month", 1, 12, tuple(_MONTHS.items())),
+    _CronField("day of week", 0, 7, tuple(_DAYS.items())),
 )
 
 

@@ -97,7 +97,7 @@ class Stabilization:
     def _add(self, now: float, desired: int, needed: int) -> None:
         """Add a need, and the existing count `desired` as a need where no earlier need is known."""
         if desired == 0:
-            # Earlier needs keep replicas, and there are none to keep: a request starts what it needs itself.
+            # Earlier needs keep replicas, and there are none to keep: a request starts the replicas it needs.
             self._needs = WindowMaximum(MOST_HELD)
         if self._clock_jumped or self._needs.is_empty(now):
             # The controller has just started, or the clock jumped: the existing count is a current need.

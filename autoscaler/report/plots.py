@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from autoscaler.report import sentences
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport, Track
-from autoscaler.simulate.comparison import Column
+from autoscaler.simulate.comparison import TimelineColumn
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table, stairs
-from serving.pages.svg import Scale, Tick, labelled_ticks
+from serving.pages.plots import Plot, PlotTable, stairs
+from serving.pages.svg import AxisScale, Tick, labelled_ticks
 
 _TIMELINE_WIDTH = 1040
 """Units of about a pixel: the width of the page."""
@@ -42,7 +42,7 @@ def load(report: SimulationReport) -> Plot:
     columns = report.tracks[0].columns
     uppers = [column.upper for column in columns if column.upper is not None]
     x = _time(report)
-    y = Scale.around(
+    y = AxisScale.around(
         [0.0, *(moment.rate for moment in report.moments), *uppers],
         svg.HEIGHT - svg.BOTTOM,
         svg.TOP,
@@ -64,7 +64,7 @@ def load(report: SimulationReport) -> Plot:
     return Plot(
         title,
         (svg.picture(title, *parts, width=_TIMELINE_WIDTH),),
-        Table(("UTC", label, "10 % quantile", "median", "sized on"), rows),
+        PlotTable(("UTC", label, "10 % quantile", "median", "sized on"), rows),
         (("load", "load"), ("range", "forecast, from its 10 % quantile to what is sized on")),
     )
 
@@ -73,7 +73,7 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     """Return the plot of the replicas of one policy, with the late requests below."""
     x = _time(report)
     highest = max(max(c.desired, c.ready) for c in track.columns)
-    y = Scale.around(
+    y = AxisScale.around(
         [0.0, float(highest), *(float(m.needed) for m in report.moments)],
         svg.HEIGHT - svg.BOTTOM,
         svg.TOP,
@@ -96,7 +96,7 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     return Plot(
         title,
         (svg.picture(title, *parts, width=_TIMELINE_WIDTH), _late(report, track, x)),
-        Table(
+        PlotTable(
             ("UTC", "needed", "desired", "ready", "waited too long", "reason"), tuple(_rows(report, track))
         ),
         (
@@ -110,10 +110,10 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
 
 def tradeoff(report: SimulationReport) -> Plot:
     """Return the plot of cost against violations of every policy."""
-    x = Scale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
+    x = AxisScale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
     top = max(*(row.violations for row in report.rows), 10 * _LEAST_PERCENT)
     # Room below the lowest and above the highest dot.
-    y = Scale(_LEAST_PERCENT / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
+    y = AxisScale(_LEAST_PERCENT / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
     frame = svg.frame(
         labelled_ticks(x, figures.number), _percent_ticks(y), "replica-hours", "requests that wait too long"
     )
@@ -131,7 +131,7 @@ def tradeoff(report: SimulationReport) -> Plot:
         ("unsure", "others"),
         ("ok", "perfect knowledge"),
     )
-    return Plot(title, (svg.picture(title, *parts),), Table(COLUMNS, rows), legend)
+    return Plot(title, (svg.picture(title, *parts),), PlotTable(COLUMNS, rows), legend)
 
 
 COLUMNS = (
@@ -178,7 +178,7 @@ def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
     ]
 
 
-def _tip(report: SimulationReport, index: int, column: Column) -> str:
+def _tip(report: SimulationReport, index: int, column: TimelineColumn) -> str:
     """Return the tooltip of a column."""
     moment = report.moments[index]
     band = f", {figures.number(column.upper)} to expect" if column.upper is not None else ""
@@ -190,28 +190,30 @@ def _tip(report: SimulationReport, index: int, column: Column) -> str:
     )
 
 
-def _course(report: SimulationReport, x: Scale, y: Scale, counts: Sequence[int]) -> list[tuple[float, float]]:
+def _course(
+    report: SimulationReport, x: AxisScale, y: AxisScale, counts: Sequence[int]
+) -> list[tuple[float, float]]:
     """Return the corners of a count of each column, up to the end of the run."""
     points = [(x.at(m.time), y.at(count)) for m, count in zip(report.moments, counts, strict=True)]
     return [*stairs(points), (x.end, points[-1][1])]
 
 
-def _time(report: SimulationReport) -> Scale:
+def _time(report: SimulationReport) -> AxisScale:
     start = report.service.start
-    return Scale(start, start + report.service.seconds, svg.LEFT, _TIMELINE_WIDTH - svg.RIGHT)
+    return AxisScale(start, start + report.service.seconds, svg.LEFT, _TIMELINE_WIDTH - svg.RIGHT)
 
 
-def _middle(report: SimulationReport, x: Scale, index: int) -> float:
+def _middle(report: SimulationReport, x: AxisScale, index: int) -> float:
     return x.at(report.moments[index].time + report.step / 2)
 
 
-def _frame(report: SimulationReport, x: Scale, y: Scale, label: str) -> Markup:
+def _frame(report: SimulationReport, x: AxisScale, y: AxisScale, label: str) -> Markup:
     return svg.frame(
         _clock(report, x), labelled_ticks(y, figures.number), "UTC", label, width=_TIMELINE_WIDTH
     )
 
 
-def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
+def _clock(report: SimulationReport, x: AxisScale) -> list[Tick]:
     """Return the ticks of the time axis."""
     step = next((step for step in _STEPS if report.service.seconds / step <= _MAX_TICKS), _STEPS[-1])
     first = math.ceil(x.low / step) * step
@@ -222,14 +224,14 @@ def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
     return ticks
 
 
-def _scoring_start(report: SimulationReport, x: Scale, bottom: float) -> Markup:
+def _scoring_start(report: SimulationReport, x: AxisScale, bottom: float) -> Markup:
     """Return the vertical line at the time at which scoring begins."""
     position = x.at(report.service.start + report.service.lead)
     ends = {"x1": position, "x2": position, "y1": svg.TOP, "y2": bottom}
     return svg.element("line", {"class": "bound", **ends})
 
 
-def _bands(report: SimulationReport, x: Scale, y: Scale) -> Iterator[list[tuple[float, float]]]:
+def _bands(report: SimulationReport, x: AxisScale, y: AxisScale) -> Iterator[list[tuple[float, float]]]:
     """Yield the outline of each period that has a forecast."""
     numbered = enumerate(report.tracks[0].columns)
     for has_forecast, group in groupby(numbered, key=lambda pair: pair[1].upper is not None):
@@ -242,7 +244,7 @@ def _bands(report: SimulationReport, x: Scale, y: Scale) -> Iterator[list[tuple[
 
 
 def _hover_areas(
-    report: SimulationReport, columns: Sequence[Column], x: Scale, bottom: float
+    report: SimulationReport, columns: Sequence[TimelineColumn], x: AxisScale, bottom: float
 ) -> Iterator[Markup]:
     """Yield the area of each column, whose tooltip shows the decision."""
     for index, column in enumerate(columns):
@@ -250,17 +252,17 @@ def _hover_areas(
         yield svg.element("rect", {"class": "hit", **box, "data-tip": _tip(report, index, column)})
 
 
-def _across(report: SimulationReport, x: Scale, index: int) -> dict[str, str]:
+def _across(report: SimulationReport, x: AxisScale, index: int) -> dict[str, str]:
     """Return the left end and the width of a column."""
     start, end = (x.at(report.moments[index].time + offset) for offset in (0.0, report.step))
     return {"x": f"{start:.2f}", "width": f"{max(end - start, 0.1):.2f}"}
 
 
-def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
+def _late(report: SimulationReport, track: Track, x: AxisScale) -> Markup:
     """Return the strip of requests that waited too long."""
     bottom = _LATE_HEIGHT - svg.BOTTOM
     highest = max(column.late for column in track.columns)
-    y = Scale(0.0, max(highest, 1.0), bottom, svg.TOP)
+    y = AxisScale(0.0, max(highest, 1.0), bottom, svg.TOP)
     ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), figures.number(y.high))]
     frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=_TIMELINE_WIDTH)
     parts = [frame]
@@ -293,7 +295,7 @@ def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _band(column: Column) -> tuple[str, str, str]:
+def _band(column: TimelineColumn) -> tuple[str, str, str]:
     """Return the cells of a column's forecast: lower quantile, median and upper quantile."""
     low, middle, high = (
         figures.DASH if value is None else figures.number(value)
@@ -302,7 +304,7 @@ def _band(column: Column) -> tuple[str, str, str]:
     return low, middle, high
 
 
-def _percent_ticks(y: Scale) -> list[Tick]:
+def _percent_ticks(y: AxisScale) -> list[Tick]:
     """Return the ticks of the axis of violations; its lower end stands for all lower values."""
     # `labelled_ticks` skips ticks with a repeated label, but never the first, the lower end of the axis.
     return [
@@ -311,12 +313,12 @@ def _percent_ticks(y: Scale) -> list[Tick]:
     ]
 
 
-def _position(x: Scale, y: Scale, row: PolicyRow) -> tuple[float, float]:
+def _position(x: AxisScale, y: AxisScale, row: PolicyRow) -> tuple[float, float]:
     """Return the position of a policy's dot."""
     return x.at(row.replica_hours), y.at(max(row.violations, _LEAST_PERCENT))
 
 
-def _dot(report: SimulationReport, row: PolicyRow, x: Scale, y: Scale) -> Markup:
+def _dot(report: SimulationReport, row: PolicyRow, x: AxisScale, y: AxisScale) -> Markup:
     """Return the dot of a policy; the CSS classes are those of the legend of `tradeoff`."""
     if row.name == PERFECT_KNOWLEDGE:
         css = "ok"
@@ -350,7 +352,7 @@ class _Box(NamedTuple):
         )
 
 
-def _labels(report: SimulationReport, x: Scale, y: Scale) -> list[Markup]:
+def _labels(report: SimulationReport, x: AxisScale, y: AxisScale) -> list[Markup]:
     """Return the labels of the dots that have room for one.
 
     The policy of the report and perfect knowledge come first, then the Pareto front, then the others.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autoscaler.simulate.comparison import Change, Column
+from autoscaler.simulate.comparison import Change, TimelineColumn
 
 PERFECT_KNOWLEDGE = "perfect knowledge"
 """Name of the row of the cheapest known schedule in which no request waits too long."""
@@ -88,7 +88,7 @@ class Track:
 
     name: str
     """Name of the policy's row."""
-    columns: tuple[Column, ...]
+    columns: tuple[TimelineColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from autoscaler.observation import Load, Percentile
 from autoscaler.signals import durations
 from autoscaler.signals.durations import DurationWindow
-from autoscaler.signals.exposition import Counts, ScaleTargetName, Tokens
+from autoscaler.signals.exposition import Counts, ScaleTargetName, TargetTokens
 
 MOST_RATE = 1e6
-"""Requests per second of one target at one gateway: ten times what an Envoy of many cores forwards."""
+"""Requests per second of one target at one gateway: ten times the rate of an Envoy of many cores."""
 MOST_IN_FLIGHT = 1e6
 """Requests in flight of one target at one gateway: ten times the gateway's limit on many cores."""
 START_TIME_TOLERANCE = 1.0
@@ -52,7 +52,7 @@ class Reading:
     """Cumulative answers by the upper bound of their duration in seconds."""
     timed_targets: AbstractSet[ScaleTargetName] = frozenset()
     """Targets whose `buckets` were read; a target without answers has none."""
-    tokens: Mapping[ScaleTargetName, Tokens] = field(default_factory=dict)
+    tokens: Mapping[ScaleTargetName, TargetTokens] = field(default_factory=dict)
     """Token counts of language models."""
 
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from serving.resources.engine import Engine, EngineMetrics
+from serving.resources.engine import Engine, EngineSeries
 
-RUNTIME_METRICS = EngineMetrics(waiting_tokens=["slipway_prompt_tokens_waiting"])
+RUNTIME_METRICS = EngineSeries(waiting_tokens=["slipway_prompt_tokens_waiting"])
 """Metrics that Slipway's own runtime has in addition to those with vLLM's names."""
 
 LONGEST_LINE = 8192
@@ -86,9 +86,9 @@ def _number(text: str) -> float | None:
     return value if 0 <= value < float("inf") else None
 
 
-def _fields(tables: Iterable[EngineMetrics]) -> Iterable[tuple[str, str]]:
+def _fields(tables: Iterable[EngineSeries]) -> Iterable[tuple[str, str]]:
     """Yield the name of each series and its field."""
     for table in tables:
-        for field in EngineMetrics.model_fields:
+        for field in EngineSeries.model_fields:
             for name in getattr(table, field):
                 yield name, field

@@ -16,7 +16,7 @@ _COUNTED = {
     "slipway_request_duration_seconds_count": "timed",
     "slipway_requests_held": "held",
 }
-"""The field of `Counts` of each metric with the labels of a target; `held` is the one of `Page`."""
+"""The field of `Counts` of each metric with the labels of a target; `held` is the one of `SignalsPage`."""
 _TOKENS = {
     "slipway_prompt_tokens_total": "processed",
     "slipway_generated_tokens_total": "processed",
@@ -24,7 +24,7 @@ _TOKENS = {
     "slipway_token_queue_requests": "queued",
     "slipway_token_queue_age_seconds": "age",
 }
-"""The field of `Tokens` of each metric of language models with the labels of a target."""
+"""The field of `TargetTokens` of each metric of language models with the labels of a target."""
 _READ_AT = "slipway_gateway_reading_timestamp_seconds"
 _PAGE_METRICS = {
     _READ_AT: "read_at",
@@ -32,8 +32,8 @@ _PAGE_METRICS = {
     "slipway_gateway_info": "gateway",
     "slipway_activator_info": "activator",
 }
-"""The field of `Page` of each metric without the labels of a target. The value of an info metric is its label
-with the name of the field."""
+"""The field of `SignalsPage` of each metric without the labels of a target. The value of an info metric is
+its label with the name of the field."""
 _BUCKET = "slipway_request_duration_seconds_bucket"
 _BOUND = ',le="'
 _LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
@@ -64,7 +64,7 @@ class Counts(NamedTuple):
     """Requests in flight at the time of the reading, held requests included."""
 
 
-class Tokens(NamedTuple):
+class TargetTokens(NamedTuple):
     """The tokens of one target at one gateway."""
 
     processed: float = 0.0
@@ -77,7 +77,7 @@ class Tokens(NamedTuple):
     """Mean seconds since the arrival of the queued requests."""
 
 
-class Page(NamedTuple):
+class SignalsPage(NamedTuple):
     """The content of one page."""
 
     gateway: str
@@ -93,7 +93,7 @@ class Page(NamedTuple):
     """Held requests."""
     buckets: dict[ScaleTargetName, dict[float, float]]
     """Cumulative answers by the upper bound of their duration in seconds, of the `timed_targets`."""
-    tokens: dict[ScaleTargetName, Tokens]
+    tokens: dict[ScaleTargetName, TargetTokens]
     """Token counts of language models."""
 
 
@@ -102,8 +102,8 @@ class _Sample(NamedTuple):
 
     target: ScaleTargetName
     place: int
-    """The index of the field in `Counts`, the index in `Tokens` plus `_FIRST_TOKEN_PLACE`, `_HELD_PLACE` or
-    `_NO_PLACE`."""
+    """The index of the field in `Counts`, the index in `TargetTokens` plus `_FIRST_TOKEN_PLACE`,
+    `_HELD_PLACE` or `_NO_PLACE`."""
     is_error: bool = False
 
 
@@ -116,8 +116,8 @@ _PLACES = {name: place for place, name in enumerate(Counts._fields)}
 _WIDTH = len(Counts._fields)
 _FIRST_TOKEN_PLACE = 100
 """Any number above the indices of `Counts`, so that one number distinguishes all places."""
-_TOKEN_PLACES = {name: place for place, name in enumerate(Tokens._fields, _FIRST_TOKEN_PLACE)}
-_TOKEN_WIDTH = len(Tokens._fields)
+_TOKEN_PLACES = {name: place for place, name in enumerate(TargetTokens._fields, _FIRST_TOKEN_PLACE)}
+_TOKEN_WIDTH = len(TargetTokens._fields)
 
 
 class Parser:
@@ -129,11 +129,11 @@ class Parser:
         """One object for each target, which all its heads share."""
         self._target_of_series: dict[str, ScaleTargetName] = {}
         """Cache by the part of a bucket's line before the label `le`."""
-        self._last: tuple[str, AbstractSet[ScaleTargetName], Page] | None = None
+        self._last: tuple[str, AbstractSet[ScaleTargetName], SignalsPage] | None = None
         """Of the last page of a gateway: the text before its timestamp, the `timed_targets`, and the parsed
         text."""
 
-    def page(self, text: str, timed_targets: AbstractSet[ScaleTargetName] = frozenset()) -> Page:
+    def page(self, text: str, timed_targets: AbstractSet[ScaleTargetName] = frozenset()) -> SignalsPage:
         """Parse a page; unknown metrics are ignored.
 
         A gateway writes all counts of requests before the timestamp of the reading. While no request arrives,
@@ -158,7 +158,7 @@ class Parser:
         tokens = {**counted.tokens, **rest.tokens}
         return rest._replace(counts=counted.counts, held=counted.held, buckets=counted.buckets, tokens=tokens)
 
-    def _parsed(self, text: str, timed_targets: AbstractSet[ScaleTargetName]) -> Page:
+    def _parsed(self, text: str, timed_targets: AbstractSet[ScaleTargetName]) -> SignalsPage:
         counts_by_target: dict[ScaleTargetName, list[float]] = {}
         held: dict[ScaleTargetName, float] = {}
         page_values: dict[str, float] = {}
@@ -191,7 +191,7 @@ class Parser:
             elif (field := _PAGE_METRICS.get(head.partition("{")[0])) is not None:
                 page_values[field] = float(value)
                 labels_of_page[field] = _labels(head).get(field, "")
-        return Page(
+        return SignalsPage(
             gateway=labels_of_page.get("gateway", ""),
             activator=labels_of_page.get("activator", ""),
             read_at=page_values.get("read_at", 0.0),
@@ -199,7 +199,7 @@ class Parser:
             counts={target: Counts(*values) for target, values in counts_by_target.items()},
             held=held,
             buckets=buckets,
-            tokens={target: Tokens(*values) for target, values in tokens.items()},
+            tokens={target: TargetTokens(*values) for target, values in tokens.items()},
         )
 
     def _bucket(

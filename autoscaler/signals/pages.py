@@ -10,7 +10,7 @@ from typing import NamedTuple
 import aiohttp
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Page, Parser, ScaleTargetName
+from autoscaler.signals.exposition import Parser, ScaleTargetName, SignalsPage
 from serving import errors, metrics
 from serving.resources.leases import GatewayPages
 from serving.system.network import http_reading
@@ -106,7 +106,7 @@ class Pages:
 
     async def _gateway(
         self, session: aiohttp.ClientSession, url: str, timed_targets: AbstractSet[ScaleTargetName]
-    ) -> Page | None:
+    ) -> SignalsPage | None:
         """Read a gateway's page. Without timed targets leave out the buckets, which are most of the page."""
         return await self._page(session, url, timed_targets, "" if timed_targets else metrics.TOTALS)
 
@@ -116,7 +116,7 @@ class Pages:
         url: str,
         timed_targets: AbstractSet[ScaleTargetName],
         part: str = "",
-    ) -> Page | None:
+    ) -> SignalsPage | None:
         if not url:
             return None
         parser = self._parsers.setdefault(url, Parser())

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from autoscaler.observation import EngineLoad
 from autoscaler.signals.board import Reading, is_restarted, span
-from autoscaler.signals.exposition import ScaleTargetName, Tokens
+from autoscaler.signals.exposition import ScaleTargetName, TargetTokens
 
 QUEUED_SECONDS = 1.0
 """Least mean age, in seconds, at which the streams without a first token count as waiting in an engine's
 queue. An assumption: a gateway does not see whether an engine reads a prompt or lets the request wait. The
 first token of an answer that is not streamed is not seen either, so its request never counts as waiting."""
 
-_NO_TOKENS = Tokens()
+_NO_TOKENS = TargetTokens()
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class TokenBoard:
         read_at = max(gateway.ticked_at for gateway in self._gateways.values() if target in gateway.rates)
         return EngineLoad(tokens=sum(rates), replicas=replicas, waiting=waiting, read_at=read_at)
 
-    def _tokens_of(self, target: ScaleTargetName) -> list[Tokens]:
+    def _tokens_of(self, target: ScaleTargetName) -> list[TargetTokens]:
         """Return the tokens of a target at each gateway that counts them."""
         return [
             gateway.reading.tokens[target]

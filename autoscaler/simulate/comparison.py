@@ -74,7 +74,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TimelineColumn:
     """One policy during one column of its timeline."""
 
     desired: int
@@ -120,7 +120,7 @@ class Outcome:
     scores: Scores
     reasons: Mapping[str, int]
     """Decisions by reason."""
-    columns: tuple[Column, ...]
+    columns: tuple[TimelineColumn, ...]
     changes: tuple[Change, ...]
 
 
@@ -220,13 +220,13 @@ class _Recorder:
         return decision
 
 
-def _columns(workload: Workload, played: Run, decisions: list[_Recorded]) -> tuple[Column, ...]:
+def _columns(workload: Workload, played: Run, decisions: list[_Recorded]) -> tuple[TimelineColumn, ...]:
     step = width(workload)
     count = math.ceil(workload.seconds / step)
     column_of_request = (played.waits.times // step).astype(np.int64)
     is_late = played.waits.waits > workload.wait + 1e-6
     late = np.bincount(column_of_request, weights=played.waits.weights * is_late, minlength=count)
-    columns: list[Column] = []
+    columns: list[TimelineColumn] = []
     position, shown, last = 0, decisions[0], decisions[0]
     for index in range(count):
         end = workload.start + (index + 1) * step
@@ -243,7 +243,7 @@ def _columns(workload: Workload, played: Run, decisions: list[_Recorded]) -> tup
             last = current
         band = shown.decision.forecast
         columns.append(
-            Column(
+            TimelineColumn(
                 desired=desired,
                 ready=ready,
                 late=float(late[index]),

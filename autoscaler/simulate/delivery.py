@@ -31,7 +31,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class DeliveredReadings:
     """The readings that arrive, in order; times are in seconds from the start of the run."""
 
     taken: list[float]
@@ -40,7 +40,7 @@ class Readings:
     """When the policy gets each reading."""
 
 
-def readings(delivery: Delivery, seconds: float, draws: np.random.Generator) -> Readings:
+def readings(delivery: Delivery, seconds: float, draws: np.random.Generator) -> DeliveredReadings:
     """Return the readings of a run of `seconds`; a late reading delays the readings after it.
 
     Args:
@@ -53,4 +53,4 @@ def readings(delivery: Delivery, seconds: float, draws: np.random.Generator) -> 
     arrives = draws.random(len(taken)) >= delivery.missing
     for start, end in delivery.outages:
         arrives &= (taken < start) | (taken >= end)
-    return Readings(taken[arrives].tolist(), arrived[arrives].tolist())
+    return DeliveredReadings(taken[arrives].tolist(), arrived[arrives].tolist())

@@ -96,7 +96,7 @@ def of_requests(requests: Requests, replica: Replica, wait: float, seconds: int,
     """Return the schedules for single requests that may wait for `wait` seconds, in a run of `seconds`."""
     postponed = _postponed(requests.times, requests.service, wait)
     plain = [_replicas(starts, requests.service, replica, seconds) for starts in (requests.times, postponed)]
-    # Schedules are of slots: the work of a request is here what its slot could do in its service time.
+    # Schedules are of slots: the work of a request is here the capacity of its slot in its service time.
     slot_work = requests.service * replica.rate / replica.concurrency
     work = Requests(requests.times, slot_work, requests.service).per_second(seconds).work
     if work.mean() <= FEW * replica.rate:

@@ -20,7 +20,7 @@ class _Start:
 
 
 @dataclass(slots=True)
-class Pool:
+class ReplicaPool:
     """Replicas at the time `now`; call `advance` to a time before any other method at that time."""
 
     startup: Startup

@@ -13,11 +13,11 @@ import numpy as np
 
 from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation, Replicas
-from autoscaler.simulate.delivery import Delivery, Readings, readings
+from autoscaler.simulate.delivery import DeliveredReadings, Delivery, readings
 from autoscaler.simulate.plant import NO_COUNTS, Plant, PlantCounts, Waits
 from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
-from autoscaler.simulate.pool import Pool
+from autoscaler.simulate.pool import ReplicaPool
 from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.workload import Workload
 
@@ -30,7 +30,7 @@ IDLE_REASONS = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TimelinePoint:
     """One decision of a timeline."""
 
     time: float
@@ -60,7 +60,7 @@ class Run:
     """The number of decisions."""
     reasons: dict[str, int]
     """Decisions by reason."""
-    timeline: tuple[Point, ...] = ()
+    timeline: tuple[TimelinePoint, ...] = ()
 
 
 def run(
@@ -90,7 +90,7 @@ def run(
     loop = _Loop(
         workload=workload,
         plant=workload.plant(),
-        pool=Pool(startup, startup_draws, limit, ready=first_replicas, now=0.0),
+        pool=ReplicaPool(startup, startup_draws, limit, ready=first_replicas, now=0.0),
         policy=build(workload.policy_inputs(limit)),
         readings=readings(delivery, workload.seconds, reading_draws),
         point_seconds=max(workload.seconds // TIMELINE_POINTS, 1) if timeline else 0,
@@ -106,9 +106,9 @@ class _Loop:
 
     workload: Workload
     plant: Plant
-    pool: Pool
+    pool: ReplicaPool
     policy: Policy
-    readings: Readings
+    readings: DeliveredReadings
     point_seconds: int
     """Seconds between the points of the timeline; 0: no timeline."""
     immediate: bool = False
@@ -129,7 +129,7 @@ class _Loop:
     """Most paid replicas after the unscored lead."""
     _decisions: int = 0
     _reasons: dict[str, int] = field(default_factory=dict)
-    _points: list[Point] = field(default_factory=list)
+    _points: list[TimelinePoint] = field(default_factory=list)
     _work_at_point: float = 0.0
     """Total work that had arrived at the last point of the timeline."""
 
@@ -241,10 +241,12 @@ class _Loop:
         passed = moment - self._points[-1].time if self._points else 0.0
         rate = (counts.work - self._work_at_point) / passed if passed else 0.0
         self._work_at_point = counts.work
-        self._points.append(Point(moment, rate, self.pool.ready, self.pool.alive, counts.waiting, decision))
+        self._points.append(
+            TimelinePoint(moment, rate, self.pool.ready, self.pool.alive, counts.waiting, decision)
+        )
 
 
-def _observed_replicas(pool: Pool, start: float) -> Replicas:
+def _observed_replicas(pool: ReplicaPool, start: float) -> Replicas:
     """Return the pool's replicas with times in Unix seconds, as is `start`, the start of the run."""
     seen = pool.observed()
     if not seen.starting:

@@ -1,1 +1,1 @@
-"""What the autoscaler keeps of each target: in memory, on disk, and from a Prometheus at the first start."""
+"""The state that the autoscaler keeps of each target: in memory, on disk, and at first from a Prometheus."""

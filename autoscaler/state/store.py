@@ -37,10 +37,10 @@ class StateStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            log.warning("%s is left out, what was learned begins anew: %s", path, error)
+            log.warning("%s is ignored, learning begins anew: %s", path, error)
             return None
         if not isinstance(state, dict):
-            log.warning("%s is left out, what was learned begins anew: it is not ours", path)
+            log.warning("%s is ignored, learning begins anew: it is not ours", path)
             return None
         # Files of older versions name no uid.
         return state if state.pop(_UID, uid) == uid else None

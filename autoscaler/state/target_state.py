@@ -1,4 +1,4 @@
-"""The state of one Autoscaler between decisions: what it has learned, decided and written."""
+"""The state of one Autoscaler between decisions: its knowledge, its decisions and its written status."""
 
 import logging
 import math

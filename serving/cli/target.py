@@ -31,7 +31,7 @@ class NamedKind(NamedTuple):
 
 
 def resolve(kubeconfig: Path | None, data_dir: Path | None, namespace: str | None = None) -> Target:
-    """Return what --kubeconfig, --data-dir and -n choose.
+    """Return the target that --kubeconfig, --data-dir and -n choose.
 
     Raises:
         errors.NoApi: there is no API to talk to.

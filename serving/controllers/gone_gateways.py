@@ -41,7 +41,7 @@ class GoneGateways:
             try:
                 await self.sweep()
             except (errors.ApiError, errors.Unavailable) as error:
-                log.info("what gone gateways have left is not removed: %s", error)
+                log.info("Leases and status entries of gone gateways are not removed: %s", error)
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> None:
@@ -59,7 +59,7 @@ class GoneGateways:
         for name in sorted(gone):
             if now - self._gone_since[name] >= self._gone_seconds and await self._remove(name):
                 del self._gone_since[name]
-                log.info("removed what the gateway %s has left", name)
+                log.info("removed the Lease and the status entries of the gateway %s", name)
 
     def _known(self) -> frozenset[str]:
         """Return the names of the gateways that have a Lease, or an entry in a status."""

@@ -122,7 +122,7 @@ class Informer:
         self._handlers.append(handler)
 
     def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
-        """Keep an index of the objects by what `values` returns of each; must be set before `run`."""
+        """Keep an index of the objects by the results of `values` for each; must be set before `run`."""
         self._indexes[name] = _Index(values, {})
 
     def by_index(self, name: str, value: str) -> list[Object]:

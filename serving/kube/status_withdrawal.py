@@ -1,4 +1,4 @@
-"""Removes what one field manager has written into statuses: as its process ends, or once it is gone."""
+"""Removes the fields of one field manager from statuses: as its process ends, or once it is gone."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) ->
                 group.create_task(withdraw_each(kube, kind, remaining, manager))
     except* (errors.Unavailable, TimeoutError) as failed:
         problem = str(failed.exceptions[0]) or "no answer"
-        log.info("statuses of %s keep what %s has written: %s", kind.plural, manager, problem)
+        log.info("statuses of %s keep the fields of %s: %s", kind.plural, manager, problem)
 
 
 async def withdraw_each(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> bool:
@@ -42,6 +42,6 @@ async def withdraw_each(kube: Kube, kind: Kind, keys: Iterable[Key], manager: st
         except errors.NotFound:
             continue  # deleted meanwhile
         except errors.ApiError as error:  # a policy of one namespace must not stop the others
-            log.info("%s %s/%s keeps what %s has written: %s", kind.kind, namespace, name, manager, error)
+            log.info("%s %s/%s keeps the fields of %s: %s", kind.kind, namespace, name, manager, error)
             is_clean = False
     return is_clean

@@ -35,7 +35,7 @@ class Watches:
     def optional(self, kind: OptionalKind, keep: Callable[[Object], Object]) -> OptionalInformer:
         """Return the informer of a kind that the API may not serve; call it before `run`.
 
-        It keeps what `keep` returns of each object.
+        It keeps the part of each object that `keep` returns.
         """
         if kind not in self._optional:
             namespace = self._only_namespace or None
@@ -50,7 +50,7 @@ class Watches:
     def unsynced(self) -> list[str]:
         """Return the plural names of the kinds whose objects are not listed yet, in order.
 
-        Optional kinds do not count: what is wrong with one concerns no other.
+        Optional kinds do not count: a fault of one concerns no other.
         """
         return sorted({i.kind.plural for i in self._informers.values() if not i.synced.is_set()})
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 
 @dataclass(frozen=True)
-class Table:
+class PlotTable:
     """A table of formatted numbers; each row has a text for each column."""
 
     columns: tuple[str, ...]
@@ -20,7 +20,7 @@ class Plot:
 
     title: str
     pictures: tuple[Markup, ...]
-    table: Table
+    table: PlotTable
     legend: tuple[tuple[str, str], ...] = ()
     """CSS class and meaning of each kind of mark."""
 

@@ -42,7 +42,7 @@ def _attribute(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """Maps the values of an axis to positions in the drawing, along x or y."""
 
     low: float
@@ -56,7 +56,7 @@ class Scale:
     @classmethod
     def around(
         cls, values: Sequence[float], start: float, end: float, *, log: bool = False, zero: bool = False
-    ) -> "Scale":
+    ) -> "AxisScale":
         """Return a scale of all finite values with a margin; with `zero` a linear scale of non-negative
         values begins at 0.
 
@@ -113,7 +113,7 @@ class Tick:
     text: str
 
 
-def labelled_ticks(scale: Scale, write: Callable[[float], str]) -> list[Tick]:
+def labelled_ticks(scale: AxisScale, write: Callable[[float], str]) -> list[Tick]:
     """Return the ticks of a scale with labels by `write`; of ticks with the same label only the first."""
     by_label: dict[str, Tick] = {}
     for value in scale.ticks():

@@ -8,7 +8,7 @@ from serving.resources.base import ATOMIC, Base, Conditions, list_map
 from serving.resources.scaling import ScalingSpec
 
 
-class ScaleTarget(Base):
+class ScaleTargetRef(Base):
     """An object of this namespace with a scale subresource."""
 
     api_version: Annotated[str, Field(min_length=1, max_length=253)] = "apps/v1"
@@ -19,7 +19,7 @@ class ScaleTarget(Base):
 class AutoscalerSpec(ScalingSpec):
     """How one target is scaled: ahead of the expected load, and to zero and back if minReplicas is 0."""
 
-    scale_target_ref: ScaleTarget
+    scale_target_ref: ScaleTargetRef
     replicas: Annotated[
         int | None,
         Field(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class NodeVersions:
-    """The fields of `status.nodeInfo` of a Node that decide what the node can do."""
+    """The fields of `status.nodeInfo` of a Node that decide the abilities of the node."""
 
     operating_system: str
     kubelet: str

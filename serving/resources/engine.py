@@ -25,7 +25,7 @@ Path_ = Annotated[str, Field(pattern=r"^/[^\s?#]*$", max_length=256)]
 Series = Annotated[list[str], Field(max_length=8)]
 
 
-class EngineMetrics(Base):
+class EngineSeries(Base):
     """Names of series on the metrics page of an engine; a field has several if releases of the engine differ.
 
     `name{label="value"}` is only the series with this label, a plain name all series of the name. The values
@@ -81,7 +81,7 @@ class Engine(Manifest):
     """As `Route.spec.tokenUsage`."""
     serves: list[str] = []
     """Frameworks whose ModelVersions it serves, beside those of its own name."""
-    metrics: EngineMetrics = EngineMetrics()
+    metrics: EngineSeries = EngineSeries()
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Port of the metrics page; None: `port`."""
     tunables: list[str] = []

@@ -32,7 +32,7 @@ Framework = Annotated[
     Field(
         max_length=63,
         pattern=rf"^({'|'.join(sorted((*OWN_FRAMEWORKS, *SHIPPED_ENGINES)))}|{USERS_PREFIX}[a-z0-9]([-a-z0-9]*[a-z0-9])?)$",
-        description="What serves the model: `sklearn`, `pytorch` or `transformers` (Slipway's runtimes), an"
+        description="The server of the model: `sklearn`, `pytorch` or `transformers` (Slipway's runtimes), an"
         " engine such as `vllm` or one of your own, `own-…` (docs/engines.md), or `custom`: the container of"
         " the template.",
     ),
@@ -64,7 +64,7 @@ class Gpu(Base):
     mechanism: Annotated[
         Literal["mps", "mig", "hami", "ack", "dra"],
         Field(
-            description="What enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud ACK, or a"
+            description="The mechanism that enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud ACK, or a"
             " claim by dynamic resource allocation. On one machine: mps."
         ),
     ] = "mps"

@@ -17,7 +17,7 @@ _NOT_A_SEGMENT = re.compile(r"\.{0,2}|.*[/\\%?#\s\x00-\x1f\x7f-\x9f\ud800-\udfff
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaleSubresource:
     """The fields of an object that its scale subresource shows; the desired count is `spec.replicas`."""
 
     current: str = "replicas"
@@ -39,7 +39,7 @@ class Kind:
     namespaced: bool = True
     status: bool = True
     """Whether the kind has a status subresource."""
-    scale: Scale | None = None
+    scale: ScaleSubresource | None = None
     """None for a kind without a scale subresource."""
     categories: tuple[str, ...] = ()
     not_offered: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +124,7 @@ AUTOSCALER = Kind(
     "Autoscaler",
     "autoscalers",
     ("as",),
-    scale=Scale("currentReplicas", has_selector_text=True),
+    scale=ScaleSubresource("currentReplicas", has_selector_text=True),
     categories=("all", "slipway"),
 )
 PROFILING_EXPERIMENT = Kind(
@@ -141,7 +141,9 @@ POD = Kind("", "v1", "Pod", "pods", ("po",), categories=("all",))
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ("cm",), status=False)
 SECRET = Kind("", "v1", "Secret", "secrets", status=False)
 EVENT_V1 = Kind("", "v1", "Event", "events", ("ev",), status=False)
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", ("deploy",), scale=Scale(), categories=("all",))
+DEPLOYMENT = Kind(
+    "apps", "v1", "Deployment", "deployments", ("deploy",), scale=ScaleSubresource(), categories=("all",)
+)
 JOB = Kind("batch", "v1", "Job", "jobs", categories=("all",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", status=False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)

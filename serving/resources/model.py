@@ -270,8 +270,8 @@ class FileWithCode(Base):
     ]
 
 
-class Contents(Base):
-    """What the files of the image are, by their names and bytes."""
+class ImageContents(Base):
+    """The formats of the image's files, by their names and bytes."""
 
     contains_code: Annotated[
         bool,
@@ -311,7 +311,7 @@ class ModelVersionStatus(Base):
             " list names, with the digests that it names."
         ),
     ] = ""
-    contents: Contents | None = None
+    contents: ImageContents | None = None
     signed_by: Annotated[
         list[str],
         Field(

@@ -81,9 +81,9 @@ H2C_PORT_NAMES = ("h2c", "grpc", "http2")
 GPU_RESOURCE = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin. With MPS it is a share, sized by an environment variable."""
 GPU_ANNOTATION = "slipway.dev/gpu"
-"""On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), what
-was rounded up as `snapped`, the `mechanism`, and `enforcedIf`: the conditions under which the share is
-enforced."""
+"""On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the
+values that were rounded up as `snapped`, the `mechanism`, and `enforcedIf`: the conditions under which the
+share is enforced."""
 
 OUTPUT_DIR_ENV = "SLIPWAY_OUTPUT_DIR"
 OUTPUT_VOLUME_ENV = "SLIPWAY_OUTPUT_VOLUME"

@@ -1,4 +1,4 @@
-"""Route: what the gateways serve for one Inference, written by its controller."""
+"""Route: the backends that the gateways serve for one Inference, written by its controller."""
 
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ class RouteBackend(Base):
     model_version: str = ""
     protocol: Annotated[
         Literal["http", "h2c"],
-        Field(description="What its replicas speak: HTTP/1.1, or HTTP/2 without TLS (and so gRPC)."),
+        Field(description="The protocol of its replicas: HTTP/1.1, or HTTP/2 without TLS (and so gRPC)."),
     ] = "http"
     on_demand: Annotated[
         bool,

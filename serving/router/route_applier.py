@@ -1,4 +1,4 @@
-"""Applies the Routes to Envoy: plans on changes, sends the plan, and reports what Envoy has accepted.
+"""Applies the Routes to Envoy: plans on changes, sends the plan, and reports the accepted version.
 
 This module decides no weights, and starts and ends no process.
 """

@@ -8,7 +8,7 @@ from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 
 
 @dataclass(frozen=True)
-class Output:
+class ModelOutput:
     """One output tensor; -1 in the shape is any size."""
 
     name: str
@@ -16,7 +16,7 @@ class Output:
     shape: tuple[int, ...]
 
 
-class Model(Protocol):
+class LoadedModel(Protocol):
     """A loaded model that has run once. Calls may come from several threads."""
 
     @property
@@ -24,7 +24,7 @@ class Model(Protocol):
         """Input tensors."""
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[ModelOutput, ...]:
         """Output tensors."""
 
     def expected_seconds(self, request: InferenceRequest) -> float:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from serving.images.documents.output_manifest import OutputManifest
     from serving.runtimes.batching.predictions import Predictions
-    from serving.runtimes.model import Model
+    from serving.runtimes.model import LoadedModel
     from serving.runtimes.serve import Application
     from serving.runtimes.served_model import ServedModel
 
@@ -92,7 +92,7 @@ class Framework(Generic[Loaded]):
 
     load: Callable[[loading.VerifiedModel], Loaded]
     warm: Callable[[Loaded, OutputManifest], Any]
-    """Returns what `Runtime.application` serves."""
+    """Returns the model that `Runtime.application` serves."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _serve(
 
 @contextmanager
 def tensor_application(
-    model: Model, served: ServedModel, options: Options, settings: RuntimeSettings
+    model: LoadedModel, served: ServedModel, options: Options, settings: RuntimeSettings
 ) -> Iterator[Application]:
     """Yield the server of a model of tensors, by the Open Inference Protocol; stop its threads at the end."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
@@ -260,7 +260,9 @@ def listen(options: Options, backlog: int) -> socket.socket:
     return socket.create_server((options.host, options.port), family=family, backlog=backlog)
 
 
-def _predictions(model: Model, options: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
+def _predictions(
+    model: LoadedModel, options: Options, settings: RuntimeSettings, worker: Executor
+) -> Predictions:
     from serving.runtimes.batching import batches, predictions  # noqa: PLC0415 imported in `_loaded`
     from serving.runtimes.batching.batch_queue import BatchQueue  # noqa: PLC0415 as above
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving import errors
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.model import Model, Output
+from serving.runtimes.model import LoadedModel, ModelOutput
 from serving.runtimes.startup import StartupReport
 
 PROTOCOL_VERSION = "2"
@@ -41,7 +41,7 @@ class ServedModel:
         if version is not None and version != self.version:
             raise errors.NotFound(404, "NotFound", f"version: must be {self.version!r}, got {version!r}")
 
-    def metadata(self, model: Model) -> dict[str, Any]:
+    def metadata(self, model: LoadedModel) -> dict[str, Any]:
         """Return the protocol's metadata of the model."""
         return {
             "name": self.name,
@@ -52,5 +52,5 @@ class ServedModel:
         }
 
 
-def _tensor_metadata(tensor: Input | Output) -> dict[str, Any]:
+def _tensor_metadata(tensor: Input | ModelOutput) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from serving.system.io_vector import IoVector
+
 HUGE = 2 * 1024 * 1024
 """Bytes of a huge page, where small ones have 4 KiB."""
 # <linux/mman.h>, <linux/memfd.h>, <asm/unistd.h>
@@ -213,12 +215,6 @@ def _collapse_constants(address: int, loads: list[_Segment]) -> None:
         raise OSError(errno.EOPNOTSUPP, "the kernel gave no huge page for the program's code")
 
 
-class _Vector(ctypes.Structure):
-    """struct iovec."""
-
-    _fields_ = (("start", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
 def heap_regions(pid: int) -> list[int]:
     """Return the addresses of the regions of a process's anonymous memory that are worth a huge page.
 
@@ -267,7 +263,7 @@ def collapse(pidfd: int, address: int) -> None:
         OSError: this process lacks CAP_SYS_NICE (EPERM), the kernel is older than 6.1 or lacks huge pages, or
             it has no free huge page.
     """
-    vector = _Vector(address, HUGE)
+    vector = IoVector(address, HUGE)
     result = _libc.syscall(
         ctypes.c_long(_PROCESS_MADVISE),
         pidfd,

@@ -123,7 +123,7 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def write_identity(path: Path, identity: ProcessIdentity, **extra: Any) -> None:
-    """Record an identity, and what else the caller knows of the process, atomically."""
+    """Record an identity, and the caller's other fields of the process, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.replace(path, encoded(identity, **extra))
 
@@ -134,7 +134,7 @@ def encoded(identity: ProcessIdentity, **extra: Any) -> bytes:
 
 
 def read_identity(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:
-    """Return the recorded identity and what else was recorded; None if there is no valid record."""
+    """Return the recorded identity and the other recorded fields; None if there is no valid record."""
     try:
         record = orjson.loads(path.read_bytes())
         identity = ProcessIdentity(record.pop("boot_id"), record.pop("pid"), int(record.pop("start_time")))

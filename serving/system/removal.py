@@ -10,7 +10,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with everything in it; what cannot be removed remains.
+    """Remove a directory with everything in it; files that cannot be removed remain.
 
     `shutil.rmtree` recurses, and has a descriptor open for each level: a program that makes a thousand levels
     stops it. Here each inner directory is moved to the top before it is emptied, so there are two levels at a

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Counts, ScaleTargetName, Tokens
+from autoscaler.signals.exposition import Counts, ScaleTargetName, TargetTokens
 from autoscaler.signals.pages import Pages, Scrape
 from serving import clock
 
@@ -22,7 +22,7 @@ class FakePages(Pages):
         """Requests per second, by target."""
         self.in_flight: dict[str, float] = {}
         self.held: dict[str, float] = {}
-        self.tokens: dict[str, Tokens] = {}
+        self.tokens: dict[str, TargetTokens] = {}
         """Of language models, by target."""
         self.ticks = 0
         self.is_gone = False

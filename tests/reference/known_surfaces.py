@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.search import next_decision
 from tuner.search.decision_values import Confirm, Decision, Explore, Wait
-from tuner.search.problem import Budget, Earlier, Observation, Problem
+from tuner.search.problem import Budget, Earlier, Problem, TrialObservation
 from tuner.settings import SearchSettings
 
 
@@ -77,11 +77,11 @@ class KnownService:
     def best(self) -> float:
         return max(self.log_objective(row) for row in range(self.problem.size) if self.feasible(row))
 
-    def measure(self, row: int, rng: np.random.Generator, *, confirms: bool = False) -> Observation:
+    def measure(self, row: int, rng: np.random.Generator, *, confirms: bool = False) -> TrialObservation:
         if not self.boots(row):
-            return Observation(row, cause="memory")
+            return TrialObservation(row, cause="memory")
         margins = () if self.bound is None else (math.log(self.latency(row) / self.bound),)
-        return Observation(
+        return TrialObservation(
             row,
             log_objective=self.log_objective(row) + rng.normal(0, self.noise)
             if self.noise
@@ -99,7 +99,7 @@ class PlayedSearch:
     """A finished search."""
 
     end: Decision
-    observations: tuple[Observation, ...]
+    observations: tuple[TrialObservation, ...]
     decisions: tuple[Decision, ...]
 
 
@@ -115,7 +115,7 @@ def play(
 ) -> PlayedSearch:
     """Run a search; trials of one decision end one after the other, the oldest first."""
     rng = np.random.default_rng(seed)
-    observations: list[Observation] = []
+    observations: list[TrialObservation] = []
     pending: list[tuple[int, bool]] = []
     decisions: list[Decision] = []
     while True:

@@ -194,7 +194,7 @@ def _budget(spec: Object, notes: Notes) -> Object:
 
 
 def _check(spec: Object, parameters: Tunables) -> None:
-    """Refuse what our kind does not accept, with the path in Morphling's manifest."""
+    """Refuse the fields that our kind does not accept, with the path in Morphling's manifest."""
     try:
         Space.of(ProfilingExperimentSpec.model_validate(spec))
     except ValidationError as error:

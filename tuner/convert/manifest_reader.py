@@ -1,4 +1,4 @@
-"""Reads an unchecked manifest: values by their paths, with notes about what is not converted."""
+"""Reads an unchecked manifest: values by their paths, with notes about the fields that are not converted."""
 
 import math
 from collections.abc import Collection, Mapping

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from serving.errors import Permanent
-from serving.resources.tuning.load import Load, RequestTemplate
+from serving.resources.tuning.load import ExperimentLoad, RequestTemplate
 from tuner.load.generated_bodies import bodies
 from tuner.load.generated_chats import chats
 from tuner.load.plan import LoadPlan, LoadRequest
@@ -26,7 +26,7 @@ _FIELDS = {"method", "path", "headers", "body", "at"}
 
 
 def plan(
-    load: Load,
+    load: ExperimentLoad,
     description: Mapping[str, Any] | None,
     model_name: str,
     *,
@@ -70,7 +70,7 @@ def plan(
     return LoadPlan(load.mode, requests, seed)
 
 
-def needs_description(load: Load) -> bool:
+def needs_description(load: ExperimentLoad) -> bool:
     """Return whether the load names no source of requests, so that the model's metadata generates them."""
     return (load.locustfile, load.requests, load.request_template, load.chat) == (None,) * 4
 

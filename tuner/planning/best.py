@@ -3,7 +3,7 @@
 import math
 
 from serving.objects import Object
-from serving.resources.tuning.experiment_status import Alternative, Recommendation
+from serving.resources.tuning.experiment_status import MeasuredAlternative, Recommendation
 from tuner import intervals
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search import ranking
@@ -28,16 +28,16 @@ def recommendation(snapshot: ExperimentSnapshot, decision: Decision) -> Recommen
     )
 
 
-def _alternative(snapshot: ExperimentSnapshot, decision: Decision) -> Alternative | None:
+def _alternative(snapshot: ExperimentSnapshot, decision: Decision) -> MeasuredAlternative | None:
     other = decision.alternative
     fields = None if other is None else _measured_spec(snapshot, decision, other.index)
     if other is None or fields is None:
         return None
-    return Alternative(**fields, probability=other.probability, rule=other.rule)
+    return MeasuredAlternative(**fields, probability=other.probability, rule=other.rule)
 
 
 def _measured_spec(snapshot: ExperimentSnapshot, decision: Decision, index: int) -> Object | None:
-    """Return the fields that Recommendation and Alternative share, of the spec at `index`.
+    """Return the fields that `Recommendation` and `MeasuredAlternative` share, of the spec at `index`.
 
     None without a measured objective.
     """

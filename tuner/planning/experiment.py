@@ -54,7 +54,7 @@ def pending(snapshot: ExperimentSnapshot, now: dt.datetime) -> tuple[int, ...]:
 
 
 def plan(snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.datetime) -> ExperimentPlan:
-    """Return what to write.
+    """Return the objects to write.
 
     Args:
         snapshot: the experiment, its trials, its target.

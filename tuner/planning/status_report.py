@@ -30,7 +30,7 @@ _STOPPED_EARLY = ("CannotBeatBest", "BreaksConstraint")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What planning concludes about an experiment, for its status."""
+    """The conclusions of planning about an experiment, for its status."""
 
     phase: Phase
     conditions: tuple[Condition, ...]
@@ -78,7 +78,7 @@ def status_and_events(
     Args:
         experiment: the ProfilingExperiment object.
         before: its stored status.
-        verdict: what planning concludes.
+        verdict: the conclusions of planning.
         specs: number of specs in the space.
         counted: the trials, including those to create.
         seconds: sum of the trials' durations.

@@ -6,7 +6,7 @@ from typing import Any
 
 from serving.objects import Object
 from serving.resources.formats import duration
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from tuner.load.level_search import highest_load
 from tuner.report import (
     cautions,
@@ -120,7 +120,7 @@ def question(read: Evidence) -> Question:
     )
 
 
-def _requests(load: Load) -> str:
+def _requests(load: ExperimentLoad) -> str:
     """Return the source of the requests."""
     if load.request_template:
         return "template"
@@ -131,7 +131,7 @@ def _requests(load: Load) -> str:
     return "locustfile" if load.locustfile else "model"
 
 
-def _axis(axis: space.Axis) -> Mapping[str, Any]:
+def _axis(axis: space.SpaceAxis) -> Mapping[str, Any]:
     return Axis(
         category=axis.category,
         name=axis.name,

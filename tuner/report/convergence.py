@@ -12,7 +12,7 @@ from tuner.report.evidence import Evidence
 from tuner.report.schema import Choice, Step
 from tuner.search import pruning, ranking
 from tuner.search.posterior import Prediction, SpaceModel, predict
-from tuner.search.problem import Floats, Observation, Problem
+from tuner.search.problem import Floats, Problem, TrialObservation
 from tuner.search.regret import outlook
 from tuner.specs import prices
 
@@ -29,7 +29,7 @@ class SearchData:
     """The experiment's observations, as the search had them, without those of earlier experiments."""
 
     problem: Problem
-    observations: tuple[Observation, ...]
+    observations: tuple[TrialObservation, ...]
     numbers: tuple[int, ...]
     """Number of each observation's trial."""
 
@@ -108,7 +108,7 @@ def expected_regrets(data: SearchData) -> dict[int, float]:
     return {data.numbers[count - 1]: regret for count, regret in by_count.items()}
 
 
-def regrets(problem: Problem, observations: Sequence[Observation]) -> dict[int, float]:
+def regrets(problem: Problem, observations: Sequence[TrialObservation]) -> dict[int, float]:
     """Return the expected regret, a share of the optimum from 0 to 1, by the count of observations so far.
 
     It is computed at MOST_MOMENTS or fewer evenly spaced counts, the last one included, and only once a
@@ -121,7 +121,7 @@ def regrets(problem: Problem, observations: Sequence[Observation]) -> dict[int, 
     return {count: regret for count, regret in by_count.items() if regret is not None}
 
 
-def _regret(problem: Problem, observations: Sequence[Observation]) -> float | None:
+def _regret(problem: Problem, observations: Sequence[TrialObservation]) -> float | None:
     """Return the expected regret after these observations; None if no spec is feasible."""
     if not any(each.boots for each in observations):
         return None

@@ -59,7 +59,7 @@ SpecReadings = Sequence[Sequence[BoundReading]]
 
 
 @dataclass(frozen=True)
-class Span:
+class WinnerSpan:
     """An interval [start, end) of prices or bounds with its winner; the last `end` is infinite."""
 
     start: float
@@ -76,7 +76,7 @@ class Crossing(NamedTuple):
     """Index of the cheaper line."""
 
 
-def envelope(lines: Sequence[Line]) -> list[Span]:
+def envelope(lines: Sequence[Line]) -> list[WinnerSpan]:
     """Return the cheapest line at every price from 0 on, in the order of prices.
 
     At equal cost the winner remains, unless another line is cheaper right after that price.
@@ -84,14 +84,14 @@ def envelope(lines: Sequence[Line]) -> list[Span]:
     if not lines:
         return []
     current = min(range(len(lines)), key=lambda i: (lines[i].base, lines[i].slope, i))
-    spans: list[Span] = []
+    spans: list[WinnerSpan] = []
     price = 0.0
     while True:
         crossing = _next_crossing(lines, current)
         if crossing is None:
-            return [*spans, Span(price, math.inf, current)]
+            return [*spans, WinnerSpan(price, math.inf, current)]
         if crossing.price > price:
-            spans.append(Span(price, crossing.price, current))
+            spans.append(WinnerSpan(price, crossing.price, current))
             price = crossing.price
         current = crossing.winner
 
@@ -115,7 +115,7 @@ def _next_crossing(lines: Sequence[Line], current: int) -> Crossing | None:
     )
 
 
-def staircase(specs: Sequence[SpecReadings]) -> list[Span]:
+def staircase(specs: Sequence[SpecReadings]) -> list[WinnerSpan]:
     """Return the winner at every bound of one constraint from 0 on.
 
     A spec is allowed at a bound if each of its trials has a reading within the bound. Its score is the
@@ -125,14 +125,14 @@ def staircase(specs: Sequence[SpecReadings]) -> list[Span]:
         specs: the readings of each spec, without those that break another constraint.
     """
     bounds = sorted({reading.value for trials in specs for trial in trials for reading in trial})
-    spans = [Span(0.0, math.inf, None)]
+    spans = [WinnerSpan(0.0, math.inf, None)]
     for bound in bounds:
         winner = _best(specs, bound)
         if winner != spans[-1].winner:
             last = spans.pop()
             if bound > last.start:
-                spans.append(Span(last.start, bound, last.winner))
-            spans.append(Span(bound, math.inf, winner))
+                spans.append(WinnerSpan(last.start, bound, last.winner))
+            spans.append(WinnerSpan(bound, math.inf, winner))
     return spans
 
 
@@ -195,7 +195,7 @@ def _cost_line(
 ) -> Line | None:
     """Return the cost of the same work with this spec over the price of one resource.
 
-    The work is what the objective counts: one request or token, or an hour of a replica or of a rate. None if
+    The work is one unit of the objective: a request or token, or an hour of a replica or of a rate. None if
     the spec's objective or cost is unknown.
     """
     if choice.objective is None or choice.cost_per_hour is None or choice.objective.value <= 0:
@@ -225,7 +225,9 @@ def amounts(
     return {"cpu": cores, "memory": memory, "gpu": max(0.0, rest / gpu) if gpu > 0 else 0.0}
 
 
-def _price_segment(span: Span, choices: Sequence[Choice], lines: Sequence[Line], today: float) -> Segment:
+def _price_segment(
+    span: WinnerSpan, choices: Sequence[Choice], lines: Sequence[Line], today: float
+) -> Segment:
     """Return a span of prices as a segment, with the factor at one of its prices.
 
     That price is today's where the span includes it, else the end of the span farther from today's. Twice the
@@ -335,7 +337,7 @@ def _needed_bound(value: Estimate | None, today: float) -> float:
 
 
 def _bound_segment(
-    span: Span, specs: Sequence[SpecReadings], last_trials: Sequence[TrialRecord], today: float
+    span: WinnerSpan, specs: Sequence[SpecReadings], last_trials: Sequence[TrialRecord], today: float
 ) -> Segment:
     """Return a span of bounds as a segment, with the factor at one of its bounds.
 

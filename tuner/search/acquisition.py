@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from tuner.search.posterior import Prediction
-from tuner.search.problem import Floats, Observation
+from tuner.search.problem import Floats, TrialObservation
 
 LEAST_PROBABILITY = 1e-12
 """Lower bound of a probability, so that its logarithm is finite."""
@@ -30,7 +30,7 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
     return np.asarray(np.log(deviation) + np.where(z > -1, direct, tail))
 
 
-def log_trial_cost(observations: Sequence[Observation], p_boots: Floats) -> Floats:
+def log_trial_cost(observations: Sequence[TrialObservation], p_boots: Floats) -> Floats:
     """Return the logarithm of the expected seconds of a trial of each spec.
 
     A spec that boots takes as long as those that ran; one that does not, as long as those that failed.

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from serving import errors
-from tuner.search.problem import Integers, Observation, Problem
+from tuner.search.problem import Integers, Problem, TrialObservation
 
-Propose = Callable[[Problem, Sequence[Observation], Integers, int, int], tuple[int, ...]]
+Propose = Callable[[Problem, Sequence[TrialObservation], Integers, int, int], tuple[int, ...]]
 """(problem, observations, unmeasured specs, count, seed) → specs to measure next."""
 
 _ATTEMPTS = 30
@@ -16,7 +16,7 @@ _ATTEMPTS = 30
 
 
 def grid(
-    problem: Problem, observations: Sequence[Observation], unmeasured: Integers, count: int, seed: int
+    problem: Problem, observations: Sequence[TrialObservation], unmeasured: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
     """Return the next specs in the order of the space, as the grid search of Katib and Morphling does."""
     del problem, observations, seed
@@ -24,7 +24,7 @@ def grid(
 
 
 def random(
-    problem: Problem, observations: Sequence[Observation], unmeasured: Integers, count: int, seed: int
+    problem: Problem, observations: Sequence[TrialObservation], unmeasured: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
     """Return the next specs of one random order of the space, so that none comes twice."""
     del observations
@@ -33,7 +33,7 @@ def random(
 
 
 def tpe(
-    problem: Problem, observations: Sequence[Observation], unmeasured: Integers, count: int, seed: int
+    problem: Problem, observations: Sequence[TrialObservation], unmeasured: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
     """Return specs of Optuna's multivariate TPE over the axes' ranks.
 
@@ -87,7 +87,7 @@ def _distributions(problem: Problem, optuna: Any) -> Mapping[str, Any]:
 
 
 def _past_trial(
-    problem: Problem, seen: Observation, distributions: Mapping[str, Any], worst: float, optuna: Any
+    problem: Problem, seen: TrialObservation, distributions: Mapping[str, Any], worst: float, optuna: Any
 ) -> Any:
     ranks = problem.ranks[seen.index].tolist()
     constraints = {f"margin-{k}": margin for k, margin in enumerate(seen.margins)}

@@ -10,7 +10,7 @@ ranking."""
 
 
 @dataclass(frozen=True)
-class Alternative:
+class IndexedAlternative:
     """The spec to compare the best one with, and why it was not chosen."""
 
     index: int
@@ -29,7 +29,7 @@ class _Decision:
     """That one further measurement of `best` meets every constraint; None without `best`."""
     is_safe: bool = False
     """Whether `best` meets every constraint with the allowance for noise."""
-    alternative: Alternative | None = None
+    alternative: IndexedAlternative | None = None
     """The spec of the same price to compare `best` with; None if no other was measured."""
     learned: Learned = ()
     repeatability: float = 0.0

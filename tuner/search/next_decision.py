@@ -15,7 +15,7 @@ from tuner.search import algorithms, design, pruning, ranking, transfer
 from tuner.search.acquisition import log_trial_cost, score
 from tuner.search.decision_values import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.posterior import SpaceModel, TransferPrior
-from tuner.search.problem import Budget, Earlier, Integers, Observation, Problem
+from tuner.search.problem import Budget, Earlier, Integers, Problem, TrialObservation
 from tuner.search.ranking import RankedSpec
 from tuner.search.regret import Outlook, outlook
 from tuner.settings import SearchSettings
@@ -33,7 +33,7 @@ budget."""
 
 def decide(
     problem: Problem,
-    observations: Sequence[Observation],
+    observations: Sequence[TrialObservation],
     pending: Sequence[int],
     budget: Budget,
     earlier: Sequence[Earlier] = (),
@@ -69,7 +69,7 @@ class SearchStep:
     """One step of a search."""
 
     problem: Problem
-    observations: tuple[Observation, ...]
+    observations: tuple[TrialObservation, ...]
     pending: tuple[int, ...]
     budget: Budget
     prior: TransferPrior | None
@@ -254,7 +254,7 @@ class SearchStep:
 def _as_expected(model: SpaceModel, row: int) -> SpaceModel:
     """Return the model as if this spec had its expected values (Kriging believer, Ginsbourger 2010)."""
     prediction = model.prediction
-    fantasy = Observation(
+    fantasy = TrialObservation(
         index=row,
         log_objective=float(prediction.objective.mean[row]),
         margins=tuple(float(margin.mean[row]) for margin in prediction.margins),

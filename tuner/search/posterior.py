@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from tuner.search.problem import Floats, Integers, Observation, Problem, features
+from tuner.search.problem import Floats, Integers, Problem, TrialObservation, features
 from tuner.search.surrogate import Posterior, Prior, Surrogate
 
 # The priors of the three kinds of processes, chosen on the services of the public tables
@@ -55,7 +55,7 @@ class Prediction:
     p_meets: Floats
     """Probability that a spec meets every constraint, given that it boots."""
     p_boots: Floats
-    """Probability that a spec boots (`Observation.boots`)."""
+    """Probability that a spec boots (`TrialObservation.boots`)."""
     repeatability: float
     """Standard deviation of the log objective between trials of one spec, beyond their own intervals."""
 
@@ -65,7 +65,7 @@ class SpaceModel:
     """Gaussian processes over the space. Except for `p_boots`, at least one observation must boot."""
 
     problem: Problem
-    observations: Sequence[Observation]
+    observations: Sequence[TrialObservation]
     prior: TransferPrior | None = None
     _points: Floats = field(init=False)
 
@@ -94,7 +94,7 @@ class SpaceModel:
         return objective, is_feasible
 
     @cached_property
-    def _running(self) -> list[Observation]:
+    def _running(self) -> list[TrialObservation]:
         return [seen for seen in self.observations if seen.boots]
 
     @cached_property
@@ -207,7 +207,7 @@ def _p_meets(margins: Sequence[Posterior], size: int) -> Floats:
 
 
 def predict(
-    problem: Problem, observations: Sequence[Observation], prior: TransferPrior | None = None
+    problem: Problem, observations: Sequence[TrialObservation], prior: TransferPrior | None = None
 ) -> Prediction:
     """Return the prediction for every spec after these observations, at least one of which boots."""
     return SpaceModel(problem, observations, prior).prediction

@@ -76,7 +76,7 @@ Cause = Literal["", "memory", "boot", "crash", "timeout"]
 
 
 @dataclass(frozen=True)
-class Observation:
+class TrialObservation:
     """One ended trial of one spec."""
 
     index: int
@@ -132,7 +132,7 @@ class Earlier:
     name: str
     problem: Problem
     """With only the constraints that this search has too."""
-    observations: tuple[Observation, ...]
+    observations: tuple[TrialObservation, ...]
     constraints: tuple[int, ...] | None = None
     """The index of each of `problem`'s constraints in this search; None if they are the same in the same
     order."""

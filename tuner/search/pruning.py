@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tuner.search.problem import Observation, Problem
+from tuner.search.problem import Problem, TrialObservation
 
 
-def out_of_memory(problem: Problem, observations: Iterable[Observation]) -> np.ndarray:
+def out_of_memory(problem: Problem, observations: Iterable[TrialObservation]) -> np.ndarray:
     """Return (n,) bool: specs with at most the resources of one that ran out of memory, and otherwise equal.
 
     Specs that differ in anything but resources are left to the model, which learns whether more threads take

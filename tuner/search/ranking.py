@@ -13,9 +13,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from serving.resources.tuning.experiment_status import Rule
-from tuner.search.decision_values import Alternative
+from tuner.search.decision_values import IndexedAlternative
 from tuner.search.posterior import Prediction
-from tuner.search.problem import Floats, Observation
+from tuner.search.problem import Floats, TrialObservation
 
 SAFETY_QUANTILE = 2.33
 """Quantile of the standard normal distribution: 99 of 100 further measurements of a recommended spec should
@@ -72,7 +72,7 @@ def best(ranked: Sequence[RankedSpec]) -> RankedSpec | None:
 
 
 def ranked(
-    observations: Sequence[Observation], prediction: Prediction, *, quantile: float
+    observations: Sequence[TrialObservation], prediction: Prediction, *, quantile: float
 ) -> tuple[RankedSpec, ...]:
     """Return the measured specs that met their constraints on average, best first.
 
@@ -106,7 +106,9 @@ def _in_order_of_safe(specs: Sequence[RankedSpec]) -> list[RankedSpec]:
     return order
 
 
-def alternative(ranked: Sequence[RankedSpec], chosen: RankedSpec, log_cost: Floats) -> Alternative | None:
+def alternative(
+    ranked: Sequence[RankedSpec], chosen: RankedSpec, log_cost: Floats
+) -> IndexedAlternative | None:
     """Return the other completely measured spec of the chosen one's price with the best objective.
 
     None if no other spec of this price was measured completely.
@@ -126,7 +128,7 @@ def alternative(ranked: Sequence[RankedSpec], chosen: RankedSpec, log_cost: Floa
     if not same:
         return None
     other = max(same, key=lambda spec: spec.log_objective)
-    return Alternative(other.index, other.probability, rule(chosen, other))
+    return IndexedAlternative(other.index, other.probability, rule(chosen, other))
 
 
 def rule(chosen: RankedSpec, other: RankedSpec) -> Rule:
@@ -139,14 +141,14 @@ def rule(chosen: RankedSpec, other: RankedSpec) -> Rule:
     return "EqualObjective" if is_equal and chosen.percent > other.percent else "BetterObjective"
 
 
-def _feasible(observations: Sequence[Observation]) -> list[int]:
+def _feasible(observations: Sequence[TrialObservation]) -> list[int]:
     """Return the specs that ran every time and met their constraints on average."""
     return [spec.index for spec in _running(observations) if all(margin <= 0 for margin in spec.margins)]
 
 
-def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
+def _running(observations: Sequence[TrialObservation]) -> list[MeanMargins]:
     """Return the specs that ran every time."""
-    by_spec: dict[int, list[Observation]] = {}
+    by_spec: dict[int, list[TrialObservation]] = {}
     for observation in observations:
         by_spec.setdefault(observation.index, []).append(observation)
     return [
@@ -159,7 +161,7 @@ def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
 
 
 def _ranked_spec(
-    index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
+    index: int, observations: Sequence[TrialObservation], prediction: Prediction, quantile: float
 ) -> RankedSpec:
     """Return a spec with the model's margins, widened by the noise of one further measurement."""
     repeated = [observation for observation in observations if observation.index == index]
@@ -181,6 +183,6 @@ def _ranked_spec(
     )
 
 
-def nearest(observations: Sequence[Observation]) -> MeanMargins | None:
+def nearest(observations: Sequence[TrialObservation]) -> MeanMargins | None:
     """Return the spec that came nearest to meeting every constraint; None if no spec ran every time."""
     return min(_running(observations), key=lambda spec: max(spec.margins, default=0.0), default=None)

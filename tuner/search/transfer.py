@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from scipy.stats import kendalltau
 
 from tuner.search.posterior import SpaceModel, TransferPrior
-from tuner.search.problem import Earlier, Floats, Integers, Observation, Problem
+from tuner.search.problem import Earlier, Floats, Integers, Problem, TrialObservation
 
 LONE_SPREAD = 0.3
 """Spread, in log objective, where only one other service is known: about a third, as between the services of
@@ -112,7 +112,7 @@ def _stacked(theirs: Floats | None, rows: Integers, ours: Floats | None) -> Floa
 def weigh(
     problem: Problem,
     models: Sequence[EarlierModel],
-    observations: Sequence[Observation],
+    observations: Sequence[TrialObservation],
 ) -> TransferPrior | None:
     """Return the weighted prior of the models; None without models, or if they are not trusted.
 
@@ -198,7 +198,7 @@ def _spread(predicted: Floats) -> float:
 def learn(
     problem: Problem,
     earlier: Sequence[Earlier],
-    observations: Sequence[Observation],
+    observations: Sequence[TrialObservation],
 ) -> TransferPrior | None:
     """Return the prior from earlier experiments; None without an experiment, or if none is trusted.
 

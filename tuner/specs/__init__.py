@@ -1,1 +1,1 @@
-"""The specs that an experiment may try: the grid of them, what each deploys as, and what it costs. Pure."""
+"""The specs that an experiment may try: the grid of them, their deployments and their costs. Pure."""

@@ -6,7 +6,7 @@ Trials override it. Services differ in the exponents, but rarely in their signs.
 import numpy as np
 
 from tuner.search.problem import Floats
-from tuner.specs.space import Axis, Space
+from tuner.specs.space import Space, SpaceAxis
 
 CONCURRENCY = 0.3
 """Exponent of throughput over concurrency (batch, processes, users), chosen on the public tables
@@ -66,8 +66,9 @@ def _along(space: Space, exponents: dict[str, float]) -> Floats:
     return total
 
 
-def _is_concurrency(axis: Axis) -> bool:
-    """Return whether an axis counts what a replica does at once: batch size, or processes, threads, workers.
+def _is_concurrency(axis: SpaceAxis) -> bool:
+    """Return whether an axis counts requests that a replica serves at once: batch size, or processes,
+    threads, workers.
 
     The meaning of arguments and variables is unknown: whole values from 1 to MOST_AT_ONCE count as workers.
     """

@@ -76,7 +76,7 @@ Scale = Literal["log", "linear", "none"]
 
 
 @dataclass(frozen=True)
-class Axis:
+class SpaceAxis:
     """One parameter with its values: ascending if ordered, else as the user listed them."""
 
     category: Category
@@ -102,7 +102,7 @@ class Axis:
 class Space:
     """All combinations of the axes' values; spec 0 has the first of each, the last axis changes fastest."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[SpaceAxis, ...]
 
     @classmethod
     def of(cls, spec: ProfilingExperimentSpec) -> "Space":
@@ -111,7 +111,7 @@ class Space:
         Raises:
             SpaceInvalid: with the field, the rule and the value.
         """
-        axes: dict[tuple[str, str], Axis] = {}
+        axes: dict[tuple[str, str], SpaceAxis] = {}
         for i, group in enumerate(spec.tunable_parameters):
             for j, parameter in enumerate(group.parameters):
                 path = f"spec.tunableParameters[{i}].parameters[{j}]"
@@ -194,14 +194,14 @@ def flag(name: str) -> str:
     return name if name.startswith("-") else f"--{name}"
 
 
-def _aligned(mine: Axis, theirs: Axis) -> Axis:
+def _aligned(mine: SpaceAxis, theirs: SpaceAxis) -> SpaceAxis:
     known = dict(zip(theirs.values, theirs.positions, strict=True))
     new = (value for value in mine.values if value not in known)
     known |= {value: float(len(theirs.values) + i) for i, value in enumerate(new)}
     return replace(mine, positions=tuple(known[value] for value in mine.values))
 
 
-def _rank(axis: Axis, text: str) -> int:
+def _rank(axis: SpaceAxis, text: str) -> int:
     read = _reader(axis.category, axis.name) if axis.ordered else str
     try:
         return [read(value) for value in axis.values].index(read(text))
@@ -213,7 +213,7 @@ def _reader(category: str, name: str) -> values.Reader:
     return values.span if (category, name) == ("batching", "timeout") else values.number
 
 
-def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
+def _axis(path: str, category: Category, parameter: Parameter) -> SpaceAxis:
     limits = _limits(path, category, parameter)
     field = f"{path}.feasibleSpace"
     space = parameter.feasible_space
@@ -239,7 +239,7 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
             raise SpaceInvalid(field, f"{before.text} and {after.text} {rule}")
     plain = limits is not None and limits.digits_only
     texts = tuple(str(int(value.amount)) if plain else value.text for value in points)
-    return Axis(category, parameter.name, texts, positions, scale)
+    return SpaceAxis(category, parameter.name, texts, positions, scale)
 
 
 def _limits(path: str, category: Category, parameter: Parameter) -> ValueRange | None:
@@ -263,7 +263,7 @@ def _limits(path: str, category: Category, parameter: Parameter) -> ValueRange |
     return None
 
 
-def _categories(path: str, category: Category, parameter: Parameter) -> Axis:
+def _categories(path: str, category: Category, parameter: Parameter) -> SpaceAxis:
     listed = parameter.feasible_space.values
     if not listed:
         raise SpaceInvalid(f"{path}.feasibleSpace.list", "categorical values are given as a list")
@@ -273,7 +273,7 @@ def _categories(path: str, category: Category, parameter: Parameter) -> Axis:
         if listed.count(text) > 1:
             raise SpaceInvalid(f"{path}.feasibleSpace.list", f"{text!r} is listed twice")
     ranks = tuple(float(rank) for rank in range(len(listed)))
-    return Axis(category, parameter.name, tuple(listed), ranks, "none")
+    return SpaceAxis(category, parameter.name, tuple(listed), ranks, "none")
 
 
 def _check(field: str, parameter: Parameter, limits: ValueRange | None, value: Value) -> None:

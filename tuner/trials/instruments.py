@@ -109,7 +109,7 @@ class RealInstruments:
             async with http_reading.session() as session:
                 page = await http_reading.get(session, url, limit=METADATA_BYTES, seconds=seconds)
             metadata = orjson.loads(page.body) if page.status == 200 else None
-        except (http_reading.Unreadable, ValueError) as error:
+        except (http_reading.UnreadablePage, ValueError) as error:
             log.info("GET %s: %s", url, error)
             return None
         except errors.Unavailable as error:

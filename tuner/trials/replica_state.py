@@ -33,7 +33,7 @@ class TrialReplicaState:
     reason: Reason = ""
     """Why the replica ended; empty while it has not."""
     message: str = ""
-    """Why the replica ended, or what delays its start."""
+    """Why the replica ended, or why its start is delayed."""
     pod_uid: str = ""
     """Empty while there is no Pod, and once it was deleted."""
     address: str = ""
@@ -132,7 +132,7 @@ def _end(container: Mapping[str, Any]) -> _End | None:
 
 
 def _delay(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
-    """Return what delays the start of a Pod with this status."""
+    """Return the reason why the start of a Pod with this status is delayed."""
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     if scheduled.get("status") == "False":
         return str(scheduled.get("message") or "no node takes the Pod")

@@ -16,7 +16,7 @@ from serving import clock, errors
 from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.formats.cadvisor import ContainerUsage
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from serving.system.network import addresses
 from tuner.load.level_search import highest_load
@@ -95,13 +95,13 @@ class _UsageReading:
     """Seconds of the monotonic clock."""
 
 
-def measurement_limit(load: Load, settings: TunerSettings) -> float:
+def measurement_limit(load: ExperimentLoad, settings: TunerSettings) -> float:
     """Return the most seconds from a ready replica to the end of its trial.
 
     It is `trials.most_seconds` for the default load, and more in proportion for a load whose search may take
     longer.
     """
-    default_search_seconds = highest_load.most_seconds(Load(), settings.load)
+    default_search_seconds = highest_load.most_seconds(ExperimentLoad(), settings.load)
     search_seconds = highest_load.most_seconds(load, settings.load)
     return settings.trials.most_seconds * max(1.0, search_seconds / default_search_seconds)
 

@@ -27,7 +27,7 @@ from autoscaler.simulate.workloads.scenarios import (
     work_of,
 )
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR
-from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, RequestTrace, Trace, Unreadable
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, RequestTrace, Trace, UnreadableTrace
 from autoscaler.simulate.workloads.workload import LEAD_SECONDS, Workload, allowed_wait, history_of
 from serving.pages import figures
 
@@ -86,7 +86,7 @@ def service(name: str, trace: Trace, options: ServiceOptions, seed: int) -> Serv
         seed: of the values that the trace lacks: times within bins, service times.
 
     Raises:
-        Unreadable: the trace is too short for the options, has no such client, or no request in the run.
+        UnreadableTrace: the trace is too short for the options, has no such client, or no request in the run.
     """
     cut = _cut(trace, options)
     draws = random_values(seed)
@@ -96,7 +96,7 @@ def service(name: str, trace: Trace, options: ServiceOptions, seed: int) -> Serv
     else:
         workload = _of_rates(name, trace, cut, options, draws)
     if not workload.load.per_second(workload.seconds).arrivals.any():
-        raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
+        raise UnreadableTrace(f"{trace.name}: no request arrives in the part that would be simulated")
     return Service(workload, options.max_replicas, unit, tuple(_assumed(workload, unit, options)))
 
 
@@ -106,7 +106,7 @@ def _cut(trace: Trace, options: ServiceOptions) -> Cut:
     """
     total = trace.seconds
     if total < SHORTEST:
-        raise Unreadable(f"{trace.name}: {total:.0f} s are too short: at least {SHORTEST} s are needed")
+        raise UnreadableTrace(f"{trace.name}: {total:.0f} s are too short: at least {SHORTEST} s are needed")
     if isinstance(trace, RequestTrace):
         total = math.floor(total) + 1.0  # the last request is in the last second
     if options.history is None:
@@ -116,7 +116,7 @@ def _cut(trace: Trace, options: ServiceOptions) -> Cut:
         history = options.history * DAY
         longest = total - history
         if longest < SHORTEST:
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{trace.name}: of {total / DAY:.3g} days, {options.history:g} days of history"
                 " leave nothing to simulate"
             )
@@ -178,7 +178,7 @@ def _of_requests(
     known = arrivals.cut(trace, cut.history_start, cut.history_seconds)
     simulated = arrivals.cut(trace, cut.start, cut.seconds)
     if not len(simulated.times):
-        raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
+        raise UnreadableTrace(f"{trace.name}: no request arrives in the part that would be simulated")
     work = work_of(simulated)
     diffusion = simulated.execution is not None
     mean_work = float(work.mean())
@@ -207,7 +207,7 @@ def _chosen(trace: ClientTrace, client: str) -> ClientTrace:
         return trace
     if client not in trace.clients:
         known = ", ".join(list(trace.clients)[:10])
-        raise Unreadable(f"{trace.name}: there is no client {client!r}; there are {known}, ...")
+        raise UnreadableTrace(f"{trace.name}: there is no client {client!r}; there are {known}, ...")
     return replace(trace, clients={client: trace.clients[client]})
 
 

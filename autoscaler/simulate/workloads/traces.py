@@ -87,7 +87,7 @@ MOST_BINS = 10_000_000
 """Most bins of a trace, of which each array takes 80 MB: a year of bins of 4 s."""
 
 
-class Unreadable(ValueError):
+class UnreadableTrace(ValueError):
     """Raised for an invalid trace, with the file and the column or row."""
 
 
@@ -172,7 +172,7 @@ def parse(name: str, text: str) -> Trace:
         text: comma-separated values.
 
     Raises:
-        Unreadable: a column is missing, or a value is invalid.
+        UnreadableTrace: a column is missing, or a value is invalid.
     """
     table = _Table.of(name, text)
     client = table.column(CLIENTS)
@@ -202,18 +202,18 @@ class _Table:
             header = next(reader, None)
             numbered = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:  # after a quotation mark that is not closed, the rest is one long value
-            raise Unreadable(f"{name}: row {reader.line_num}: {error}") from error
+            raise UnreadableTrace(f"{name}: row {reader.line_num}: {error}") from error
         if not header:
-            raise Unreadable(f"{name}: the file is empty")
+            raise UnreadableTrace(f"{name}: the file is empty")
         rows: list[list[str]] = []
         lines: list[int] = []
         for line, row in numbered:
             if len(row) != len(header):
-                raise Unreadable(f"{name}: row {line} has {len(row)} values for {len(header)} columns")
+                raise UnreadableTrace(f"{name}: row {line} has {len(row)} values for {len(header)} columns")
             rows.append(row)
             lines.append(line)
         if not rows:
-            raise Unreadable(f"{name}: there are no rows below the header")
+            raise UnreadableTrace(f"{name}: there are no rows below the header")
         return cls(name, tuple(column.strip().lower() for column in header), rows, lines)
 
     def column(self, names: Sequence[str]) -> int | None:
@@ -235,7 +235,7 @@ class _Table:
         bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
         if len(bad):
             row = int(bad[0])
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{self.name}: row {self.lines[row]}, column {self.columns[column]}: {texts[row]!r} "
                 "is no count, rate or size"
             )
@@ -245,7 +245,7 @@ class _Table:
         """Return the Unix seconds of the trace's start, and the time of each row in seconds from there."""
         column = self.column(tuple(TIMES))
         if column is None:
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{self.name}: no column says when; there are {', '.join(self.columns)}; "
                 f"known are {', '.join(TIMES)}"
             )
@@ -259,13 +259,13 @@ class _Table:
         with np.errstate(over="ignore"):  # infinity is refused
             values = self.numbers(column) * TIMES[self.columns[column]]
         if not np.isfinite(values).all():
-            raise Unreadable(f"{self.name}: column {self.columns[column]}: a time is too large")
+            raise UnreadableTrace(f"{self.name}: column {self.columns[column]}: a time is too large")
         for _ in ("milliseconds", "microseconds", "nanoseconds"):
             if values.min() > MOST_UNIX_SECONDS:
                 values = values / 1000
         if values.max() > MOST_UNIX_SECONDS:
             row = int(values.argmax())
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{self.name}: row {self.lines[row]}, column {self.columns[column]}: {texts[row]!r} "
                 "is a time after the year 5000"
             )
@@ -277,7 +277,7 @@ class _Table:
         try:
             moment = dt.datetime.fromisoformat(text.strip().replace("/", "-"))
         except ValueError:
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{self.name}: row {line}, column {self.columns[column]}: {text!r} is no ISO time"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
@@ -286,7 +286,7 @@ class _Table:
         try:
             return float(text)
         except ValueError:
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{self.name}: row {line}, column {self.columns[column]}: {text!r} is no number"
             ) from None
 
@@ -322,7 +322,9 @@ def _bins(table: _Table, column: int, *, counts: bool) -> BinTrace:
     step = _step(table.name, times)
     bins = round(float(times[-1] - times[0]) / step) + 1
     if bins > MOST_BINS:
-        raise Unreadable(f"{table.name}: a bin lasts {step:g} s and there are {bins}; at most {MOST_BINS}")
+        raise UnreadableTrace(
+            f"{table.name}: a bin lasts {step:g} s and there are {bins}; at most {MOST_BINS}"
+        )
     bin_of_row = np.round((times - times[0]) / step).astype(np.int64)
     rows_of_bin = np.bincount(bin_of_row, minlength=bins)
     by_bin: Floats = np.bincount(bin_of_row, weights=values, minlength=bins).astype(np.float64)
@@ -341,7 +343,7 @@ def _step(name: str, times: Floats) -> float:
     differences = np.round(np.diff(times), 3)
     lengths, counts = np.unique(differences[differences > 0], return_counts=True)
     if not len(lengths):
-        raise Unreadable(f"{name}: all rows are of the same moment; a trace needs two bins at least")
+        raise UnreadableTrace(f"{name}: all rows are of the same moment; a trace needs two bins at least")
     return float(lengths[counts.argmax()])
 
 
@@ -360,7 +362,7 @@ def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
     laws: dict[str, list[Law]] = {}
     for row in np.argsort(times, kind="stable").tolist():
         if families[row] not in {"G", "W"} or shapes[row] <= 0:
-            raise Unreadable(
+            raise UnreadableTrace(
                 f"{table.name}: row {table.lines[row]}: iat_dist {families[row]!r} with iat_shape {shapes[row]:g}; "
                 "known are G (gamma) and W (Weibull), with a shape above 0"
             )

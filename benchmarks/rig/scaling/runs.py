@@ -94,7 +94,7 @@ def recorded(directory: Path) -> dict[str, traces.Trace]:
     paths = sorted(path for path in directory.iterdir() if path.name.endswith((".csv", ".csv.gz")))
     try:
         return {path.name.split(".")[0]: traces.parse(path.name, _text(path)) for path in paths}
-    except traces.Unreadable as error:
+    except traces.UnreadableTrace as error:
         raise SystemExit(f"--traces: {error}") from None
 
 

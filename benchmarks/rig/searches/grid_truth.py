@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
-from tuner.search.problem import Observation
+from tuner.search.problem import TrialObservation
 
 NEAR = math.log(2)
 """Distance to the best mean up to which specs share its variance: the slowest specs vary more."""
@@ -48,7 +48,7 @@ class Truth:
         return row is not None and bool(self.mean[row] >= self.mean[self.best] - self.reach)
 
 
-def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
+def truth(rounds: Sequence[Sequence[TrialObservation | None]]) -> Truth:
     """Return the truth of each spec; the standard error of a mean comes from all specs near the best.
 
     Args:
@@ -88,9 +88,9 @@ def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
     )
 
 
-def _meets(trials: Sequence[Observation]) -> bool:
+def _meets(trials: Sequence[TrialObservation]) -> bool:
     return not np.any(np.mean([seen.margins for seen in trials], axis=0) > 0)
 
 
-def _worst(seen: Observation) -> float:
+def _worst(seen: TrialObservation) -> float:
     return max(seen.margins) if seen.boots else math.inf

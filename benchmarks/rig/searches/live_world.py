@@ -16,7 +16,7 @@ from serving.resources.tuning.experiment import ProfilingExperimentSpec, Setting
 from serving.resources.tuning.trial import FINISHED, TrialSpec, TrialStatus
 from tuner import trial_record
 from tuner.load.level_search import results
-from tuner.search.problem import Observation
+from tuner.search.problem import TrialObservation
 from tuner.settings import DEFAULTS
 from tuner.specs import rendering
 from tuner.specs.space import Space
@@ -88,7 +88,7 @@ class TuningWorld:
             if self._observation(over) is not None:
                 return over
 
-    async def read(self, row: int, status: Object) -> Observation:
+    async def read(self, row: int, status: Object) -> TrialObservation:
         """Return the observation of a Trial; a complete Trial is evaluated from its windows."""
         was = TrialStatus.model_validate(status)
         if was.reason == "Measured":
@@ -103,7 +103,7 @@ class TuningWorld:
         assert observation is not None
         return observation
 
-    def _observation(self, trial: Object) -> Observation | None:
+    def _observation(self, trial: Object) -> TrialObservation | None:
         return trial_record.read(trial, self.space, self.spec.objective, self.spec.constraints).observation
 
     async def _trial(self, row: int, number: int) -> Object:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from serving.resources.tuning.experiment import Constraint, Setting
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Estimate, LatencyAt, TrialStatus
 from serving.resources.tuning.trial import Window as Measured
 
@@ -16,7 +16,7 @@ BEFORE = DATA / "trial_windows.csv.gz"
 """Of trials whose result was one of their windows."""
 GRIDS = {number: DATA / f"live_grid_{number}.csv.gz" for number in (1, 2)}
 """Of trials as they are now: two machines of one kind, days apart."""
-LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
+LOAD, LIMIT = ExperimentLoad(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
 """As the trials had them."""
 _COLUMNS = (
     "round",

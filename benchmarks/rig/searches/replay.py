@@ -11,7 +11,7 @@ from rig.searches.surfaces import Surface
 from tuner.search import algorithms, transfer
 from tuner.search.decision_values import Confirm, Explore, Impossible, Recommend
 from tuner.search.next_decision import SearchStep
-from tuner.search.problem import Budget, Earlier, Floats, Observation
+from tuner.search.problem import Budget, Earlier, Floats, TrialObservation
 from tuner.settings import SearchSettings
 
 WINDOWS = 9
@@ -39,15 +39,15 @@ class Noisy:
         """(n,): of the logarithm of each spec's measurements."""
         return np.random.default_rng([self.search_seed, 1]).choice(self.deviations, self.surface.problem.size)
 
-    def measure(self, row: int, time: int, *, confirms: bool) -> Observation:
+    def measure(self, row: int, time: int, *, confirms: bool) -> TrialObservation:
         """Return a trial of this spec; the same time and seed give the same trial."""
         rng = np.random.default_rng([self.search_seed, 2, time, row])
         if not self.surface.boots[row]:
-            return Observation(row, cause="memory", confirms=confirms)
+            return TrialObservation(row, cause="memory", confirms=confirms)
         noise = float(self.deviation[row])
         known = noise * math.sqrt(rng.chisquare(WINDOWS - 1) / (WINDOWS - 1))
         margins = self.surface.margins[row] + rng.normal(0, noise, self.surface.margins.shape[1])
-        return Observation(
+        return TrialObservation(
             row,
             log_objective=float(self.surface.log_objective[row] + rng.normal(0, noise)),
             noise=known,
@@ -65,7 +65,7 @@ class Run:
     recommended: int | None
     course: tuple[int | None, ...]
     """What would have been recommended after each trial."""
-    observations: tuple[Observation, ...]
+    observations: tuple[TrialObservation, ...]
     stated_regret: float
     """The regret that the search reported at its end."""
 
@@ -78,7 +78,7 @@ def play(
 ) -> Run:
     """Run our search, one trial after the other."""
     problem = noisy.surface.problem
-    observations: list[Observation] = []
+    observations: list[TrialObservation] = []
     course: list[int | None] = []
     while True:
         prior = transfer.weigh(problem, models, observations)
@@ -100,7 +100,7 @@ def play(
 def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> Run:
     """Run another algorithm; it recommends the best measured spec, with the same allowance for noise."""
     problem = noisy.surface.problem
-    observations: list[Observation] = []
+    observations: list[TrialObservation] = []
     course: list[int | None] = []
     for time in range(trials):
         unmeasured = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
@@ -110,7 +110,7 @@ def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quanti
     return Run(course[-1], tuple(course), tuple(observations), 1.0)
 
 
-def _best_measured(observations: Sequence[Observation], quantile: float) -> int | None:
+def _best_measured(observations: Sequence[TrialObservation], quantile: float) -> int | None:
     safe = [
         seen
         for seen in observations

@@ -113,7 +113,7 @@ def _source(state: Object) -> str:
 
 
 def _next(scaler: Object) -> str:
-    """Return the forecast and what follows from it."""
+    """Return the forecast and the needs that follow from it."""
     state = scaler.get("status") or {}
     decision = state.get("decision") or {}
     forecast = decision.get("forecast") or {}

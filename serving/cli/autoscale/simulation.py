@@ -20,7 +20,7 @@ from autoscaler.simulate.comparison import OURS, Contender, Outcome
 from autoscaler.simulate.oracle import Oracle
 from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.service import Service, ServiceOptions, service
-from autoscaler.simulate.workloads.traces import Unreadable
+from autoscaler.simulate.workloads.traces import UnreadableTrace
 from serving import clock, errors
 from serving.cli.autoscale import sources
 from serving.cli.autoscale.sources import LoadSource
@@ -97,7 +97,7 @@ def run(
     load = sources.read(source)
     try:
         simulated = service(source.name, load, options, seed)
-    except Unreadable as error:
+    except UnreadableTrace as error:
         raise errors.UserError(str(error)) from error
     console = Console(stderr=True)
     with console.status("the optimum with perfect knowledge"):

@@ -60,7 +60,7 @@ def read(source: LoadSource) -> Trace:
         if source.trace is not None:
             return traces.parse(str(source.trace), text(source.trace))
         return _range(source)
-    except traces.Unreadable as error:
+    except traces.UnreadableTrace as error:
         raise errors.UserError(str(error)) from error
 
 

@@ -11,7 +11,7 @@ from serving.cli.autoscale import explanation, lookup, summary
 from serving.cli.autoscale.lookup import ScalerName
 from serving.cli.options import with_target
 from serving.cli.output import live
-from serving.cli.output.formats import Output
+from serving.cli.output.formats import OutputFormat
 from serving.cli.output.printing import print_objects, print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -51,7 +51,7 @@ def status(
             rows = [summary.row(scaler) for scaler in sorted(scalers, key=summary.name)]
             print_rows(list(summary.HEADERS), rows, target.namespace)
         else:
-            print_objects(scalers, Output(output), single=name is not None)
+            print_objects(scalers, OutputFormat(output), single=name is not None)
 
     with_kube(target.kubeconfig, work)
 

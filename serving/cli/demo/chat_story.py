@@ -51,7 +51,7 @@ HEADERS = (
 )
 
 
-class TokenCounts(NamedTuple):
+class ChatTokens(NamedTuple):
     """Tokens of prompts, and generated tokens."""
 
     prompt: float
@@ -121,11 +121,11 @@ async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> No
     results = chats.results[earlier:]
     predictors = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
     _judge(story, results, predictors)
-    by_engines = TokenCounts(sum(r.prompt_tokens for r in results), sum(r.tokens for r in results))
+    by_engines = ChatTokens(sum(r.prompt_tokens for r in results), sum(r.tokens for r in results))
     rate = by_engines.generated / seconds
     story.show(f"{by_engines.generated:.0f} tokens in {seconds:.1f} s, {rate:.0f} tokens/s in all")
     after = await _counts_of_gateways(where)
-    by_gateway = TokenCounts(after.prompt - before.prompt, after.generated - before.generated)
+    by_gateway = ChatTokens(after.prompt - before.prompt, after.generated - before.generated)
     story.show(
         f"prompt and generated tokens by the engines: {by_engines.prompt:.0f} and {by_engines.generated:.0f};"
         f" by the gateway: {by_gateway.prompt:.0f} and {by_gateway.generated:.0f}"
@@ -175,7 +175,7 @@ def _cells(own: Sequence[ChatResult], answered: int, expected: float) -> list[ob
     ]
 
 
-async def _counts_of_gateways(where: DataDir) -> TokenCounts:
+async def _counts_of_gateways(where: DataDir) -> ChatTokens:
     """Return the counts on the gateways' metrics pages, since the start of Envoy."""
     totals = {"slipway_prompt_tokens_total": 0.0, "slipway_generated_tokens_total": 0.0}
     await asyncio.sleep(1.5)  # a gateway reads Envoy's counts once a second
@@ -188,7 +188,7 @@ async def _counts_of_gateways(where: DataDir) -> TokenCounts:
                     name = line.partition("{")[0]
                     if name in totals:
                         totals[name] += float(line.rpartition(" ")[2])
-    return TokenCounts(totals["slipway_prompt_tokens_total"], totals["slipway_generated_tokens_total"])
+    return ChatTokens(totals["slipway_prompt_tokens_total"], totals["slipway_generated_tokens_total"])
 
 
 async def _scale(story: Story, kube: Kube, url: str, *, on_gpu: bool) -> None:

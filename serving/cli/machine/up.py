@@ -100,7 +100,7 @@ def up(
     resolved = load(where, config_file, given_options)
     configured = resolved.configuration
     given_ports = {path: port for path, port in _ports(configured).items() if path in resolved.sources}
-    # With a umask of 0 others could write what this process and the components create.
+    # With a umask of 0 others could write the files that this process and the components create.
     os.umask(os.umask(0o022) | 0o022)
     with supervisor.owned(where):
         logfile.of_up(where)
@@ -212,7 +212,7 @@ async def _foreground(where: DataDir, final: Settings) -> int:
 
 
 def _adopted(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> frozenset[str]:
-    """Return what an earlier `up` has started and still runs: names of components, `ENVOY` and `REPLICAS`.
+    """Return the processes of an earlier `up` that still run: names of components, `ENVOY` and `REPLICAS`.
 
     While earlier replicas run, an Envoy that has replaced the earlier one counts too, as it serves them.
     """

@@ -11,7 +11,7 @@ from serving.cli.options import AllNamespaces, with_target
 from serving.cli.output import formats, tables
 from serving.cli.output.formats import OutputOption
 from serving.cli.output.printing import Selector, print_objects, print_rows, scope, server_table
-from serving.cli.output.tables import Table
+from serving.cli.output.tables import TextTable
 from serving.cli.session import with_kube
 from serving.cli.target import NamedKind, Target, full_name, named
 from serving.resources import kinds
@@ -57,7 +57,7 @@ def get(
             from serving.cli.objects import watching
 
             kind, name = objects[0]
-            selection = watching.Selection(kind, namespace, name, selector)
+            selection = watching.WatchedObjects(kind, namespace, name, selector)
             await watching.follow(kube, selection, output_format, by_arm=is_overview)
         elif is_overview:
             listing = await kube.list(kinds.INFERENCE, namespace, labels=labels, fields=fields)
@@ -99,7 +99,7 @@ async def _print_tables(
     kube: "Kube", objects: list[NamedKind], namespace: str | None, selector: Selector, *, wide: bool
 ) -> None:
     """Print one table per kind that has rows, with full names if there are several tables."""
-    by_kind: dict[Kind, Table] = {}
+    by_kind: dict[Kind, TextTable] = {}
     for kind, name in objects:
         response = await server_table(kube, kind, name, namespace, selector)
         table = tables.of_server(response, wide=wide, namespaced=kind.namespaced and namespace is None)

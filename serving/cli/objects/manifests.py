@@ -130,10 +130,10 @@ def _parsed(content: str) -> list[Any]:
             return [json.loads(content)]
         except ValueError:
             pass  # YAML in flow style also begins with a brace
-    return [body for body in yaml.load_all(content, _Loader) if body is not None]
+    return [body for body in yaml.load_all(content, _ManifestLoader) if body is not None]
 
 
-class _Loader(manifest_yaml.Loader):
+class _ManifestLoader(manifest_yaml.Loader):
     """Bounds the keys that merges (`<<`) copy, as each level of a document could multiply their number."""
 
     merged_keys = 0

@@ -14,7 +14,7 @@ from serving.cli.completion.values import Completes
 from serving.cli.options import AllNamespaces, with_target
 from serving.cli.output import live, tables
 from serving.cli.output.printing import RowPrinter, print_rows
-from serving.cli.output.tables import Table
+from serving.cli.output.tables import TextTable
 from serving.cli.session import with_kube
 from serving.cli.target import NamedKind, Target, named
 from serving.objects import Object
@@ -65,7 +65,7 @@ def top(
         raise errors.UserError(f"{', '.join(unknown)} have no usage; give an inference or a pod")
 
     async def work(kube: "Kube") -> None:
-        async def read() -> Table:
+        async def read() -> TextTable:
             pods, usage = await _read(kube, namespace, labels, selected)
             return rows(pods, usage, namespaced=namespace is None)
 
@@ -97,13 +97,13 @@ async def _read(
     return pods, usage.get("items") or []
 
 
-async def _follow(read: Callable[[], Awaitable[Table]]) -> None:
+async def _follow(read: Callable[[], Awaitable[TextTable]]) -> None:
     """Print usage until interrupted, also through restarts of the API.
 
     A terminal shows a table that is updated; other outputs get a row for each change.
     """
 
-    async def readings() -> AsyncIterator[Table]:
+    async def readings() -> AsyncIterator[TextTable]:
         while True:
             with contextlib.suppress(errors.Unavailable):
                 yield await read()
@@ -134,7 +134,7 @@ def _selects(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
     return bool(inference) and name in (None, inference)
 
 
-def rows(pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool) -> Table:
+def rows(pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool) -> TextTable:
     """Return headers and one row per Pod, in order; a Pod without usage (yet) has a row too."""
     usage_by_pod = {
         (metrics["metadata"].get("namespace"), metrics["metadata"]["name"]): metrics for metrics in usage
@@ -153,7 +153,7 @@ def rows(pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool) -
             *_cells(pod, container_usage, "memory"),
         ]
         table_rows.append([meta.get("namespace"), *row] if namespaced else row)
-    return Table(["Namespace", *HEADERS] if namespaced else HEADERS, table_rows)
+    return TextTable(["Namespace", *HEADERS] if namespaced else HEADERS, table_rows)
 
 
 def _order(pod: Object) -> tuple[str, ...]:

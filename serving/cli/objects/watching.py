@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from serving import errors
 from serving.cli.output import tables
-from serving.cli.output.formats import Output
+from serving.cli.output.formats import OutputFormat
 from serving.cli.output.printing import (
     TABLE,
     RowPrinter,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 1.0
 
 
-class Selection(NamedTuple):
+class WatchedObjects(NamedTuple):
     """The objects that are watched."""
 
     kind: Kind
@@ -41,7 +41,7 @@ class Selection(NamedTuple):
         return Selector(fields=f"metadata.name={self.name}") if self.name else self.selector
 
 
-async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: bool) -> None:
+async def follow(kube: "Kube", selection: WatchedObjects, output: OutputFormat, *, by_arm: bool) -> None:
     """Print the objects, then each change until interrupted, also the changes during a restart of the API.
 
     Args:
@@ -89,7 +89,7 @@ class _View(ABC):
     accept = "application/json"
     """The Accept header of the watch."""
 
-    def __init__(self, kube: "Kube", selection: Selection) -> None:
+    def __init__(self, kube: "Kube", selection: WatchedObjects) -> None:
         self._kube, self._selection = kube, selection
         self._namespaced = selection.kind.namespaced and selection.namespace is None
         self._rows = RowPrinter()
@@ -120,7 +120,7 @@ class _ServerRows(_View):
 
     accept = TABLE
 
-    def __init__(self, kube: "Kube", selection: Selection, *, wide: bool) -> None:
+    def __init__(self, kube: "Kube", selection: WatchedObjects, *, wide: bool) -> None:
         super().__init__(kube, selection)
         self._wide = wide
         self._columns: list[Object] = []
@@ -144,7 +144,7 @@ class _ServerRows(_View):
 class _Objects(_View):
     """Objects in a format other than a table: JSON, YAML, names, jsonpath or custom columns."""
 
-    def __init__(self, kube: "Kube", selection: Selection, output: Output) -> None:
+    def __init__(self, kube: "Kube", selection: WatchedObjects, output: OutputFormat) -> None:
         super().__init__(kube, selection)
         self._output = output
 
@@ -159,7 +159,7 @@ class _Objects(_View):
 class _Arms(_View):
     """The overview: a row for each arm of an Inference."""
 
-    def __init__(self, kube: "Kube", selection: Selection) -> None:
+    def __init__(self, kube: "Kube", selection: WatchedObjects) -> None:
         super().__init__(kube, selection)
         self._printed: dict[str, list[list[object]]] = {}
         """The last rows of each Inference, by its uid."""

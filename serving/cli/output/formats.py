@@ -8,7 +8,7 @@ import typer
 
 from serving.cli.completion.values import Completes, choices
 from serving.cli.output import templates
-from serving.cli.output.templates import Column
+from serving.cli.output.templates import CustomColumn
 from serving.resources.formats.jsonpath import parser
 from serving.resources.formats.jsonpath.syntax import Template
 
@@ -20,7 +20,7 @@ class _Argument(NamedTuple):
     """The argument of a format: `-o FORMAT=ARGUMENT`."""
 
     field: str
-    """The field of `Output` that keeps the parsed argument."""
+    """The field of `OutputFormat` that keeps the parsed argument."""
     parse: Callable[[str], Any]
 
 
@@ -42,13 +42,13 @@ OutputOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputFormat:
     """An output format."""
 
     name: str
     template: Template = ()
     """Template of `jsonpath`."""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[CustomColumn, ...] = ()
     """Columns of `custom-columns`."""
 
     @property
@@ -57,7 +57,7 @@ class Output:
         return self.name in ("table", "wide")
 
 
-def parse(text: str) -> Output:
+def parse(text: str) -> OutputFormat:
     """Return the format that -o names.
 
     Raises:
@@ -65,11 +65,11 @@ def parse(text: str) -> Output:
     """
     name, equals, argument_text = text.partition("=")
     if name in _PLAIN and not equals:
-        return Output(name)
+        return OutputFormat(name)
     if name not in _ARGUMENTS or not argument_text:
         raise typer.BadParameter(f"-o {text}: must be one of {', '.join(_FORMS)}")
     argument = _ARGUMENTS[name]
     try:
-        return Output(name, **{argument.field: argument.parse(argument_text)})
+        return OutputFormat(name, **{argument.field: argument.parse(argument_text)})
     except ValueError as error:
         raise typer.BadParameter(f"-o {text}: {error}") from error

@@ -9,7 +9,7 @@ import yaml
 
 from serving import errors
 from serving.cli.output import tables, templates
-from serving.cli.output.formats import Output
+from serving.cli.output.formats import OutputFormat
 from serving.cli.target import full_name
 from serving.objects import Object
 from serving.resources import kinds
@@ -47,7 +47,7 @@ async def server_table(
     return await kube.request("GET", path, query=query, accept=TABLE)
 
 
-def print_objects(objects: list[Any], output: Output, *, single: bool) -> None:
+def print_objects(objects: list[Any], output: OutputFormat, *, single: bool) -> None:
     """Print objects in a format other than a table.
 
     With `single`, JSON, YAML and jsonpath get the only object itself, not a List of it.
@@ -65,7 +65,7 @@ def print_objects(objects: list[Any], output: Output, *, single: bool) -> None:
         print(_document(objects, output, single=single), end="", flush=True)
 
 
-def column_rows(objects: list[Any], output: Output) -> list[list[object]]:
+def column_rows(objects: list[Any], output: OutputFormat) -> list[list[object]]:
     """Return the rows of `-o custom-columns`.
 
     Raises:
@@ -77,7 +77,7 @@ def column_rows(objects: list[Any], output: Output) -> list[list[object]]:
         raise errors.UserError(f"-o custom-columns does not fit: {error}") from error
 
 
-def _document(objects: list[Any], output: Output, *, single: bool) -> str:
+def _document(objects: list[Any], output: OutputFormat, *, single: bool) -> str:
     document = objects[0] if single else {"apiVersion": "v1", "kind": "List", "items": objects}
     if output.name == "jsonpath":
         try:

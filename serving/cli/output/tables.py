@@ -9,7 +9,7 @@ from serving.resources.traffic_split import DEFAULT_WEIGHT
 UNKNOWN = "N/A"
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """The headers and the rows of a table; each row has one cell per header."""
 
     headers: list[str]
@@ -49,7 +49,7 @@ def line(row: Sequence[str], column_widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(row, column_widths, strict=True)).rstrip()
 
 
-def of_server(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> Table:
+def of_server(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> TextTable:
     """Return the content of a meta.k8s.io Table.
 
     Args:
@@ -65,10 +65,10 @@ def of_server(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> Tabl
         headers.insert(0, "Namespace")
         for row, source in zip(rows, table.get("rows") or [], strict=True):
             row.insert(0, ((source.get("object") or {}).get("metadata") or {}).get("namespace"))
-    return Table(headers, rows)
+    return TextTable(headers, rows)
 
 
-def overview(inferences: Iterable[Mapping[str, Any]], *, namespaced: bool) -> Table:
+def overview(inferences: Iterable[Mapping[str, Any]], *, namespaced: bool) -> TextTable:
     """Return one row per arm of every Inference: version, traffic, replicas and reason.
 
     With `namespaced`, the first column is the namespace.
@@ -96,4 +96,4 @@ def overview(inferences: Iterable[Mapping[str, Any]], *, namespaced: bool) -> Ta
                 status.get("url"),
             ]
             rows.append([item["metadata"].get("namespace"), *row] if namespaced else row)
-    return Table(["Namespace", *headers] if namespaced else headers, rows)
+    return TextTable(["Namespace", *headers] if namespaced else headers, rows)

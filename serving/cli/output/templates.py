@@ -26,14 +26,14 @@ _LEAST_PLAIN_POWER_IN_JSON = -6
 """The same bound for floats in JSON."""
 
 
-class Column(NamedTuple):
+class CustomColumn(NamedTuple):
     """A column of `-o custom-columns`."""
 
     header: str
     path: Path
 
 
-def columns(spec: str) -> tuple[Column, ...]:
+def columns(spec: str) -> tuple[CustomColumn, ...]:
     """Return the columns of `HEADER:PATH,...`.
 
     Raises:
@@ -42,14 +42,14 @@ def columns(spec: str) -> tuple[Column, ...]:
     return tuple(map(_column, _BETWEEN_COLUMNS.split(spec)))
 
 
-def _column(text: str) -> Column:
+def _column(text: str) -> CustomColumn:
     header, colon, expression = text.partition(":")
     if not colon:
         raise ValueError(f"{text!r} is not HEADER:PATH, like NAME:.metadata.name")
-    return Column(header, parser.path(expression))
+    return CustomColumn(header, parser.path(expression))
 
 
-def cells(columns: Sequence[Column], obj: Any) -> list[object]:
+def cells(columns: Sequence[CustomColumn], obj: Any) -> list[object]:
     """Return the row of an object.
 
     Raises:

@@ -11,7 +11,7 @@ from serving import clock, errors
 from serving.cli.exits import Exit
 from serving.cli.options import Watch, with_target
 from serving.cli.output import live
-from serving.cli.output.formats import Output
+from serving.cli.output.formats import OutputFormat
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -50,7 +50,7 @@ def status(
         if output == "table":
             print(summary.status(experiment, trials, clock.now()))
         else:
-            print_objects([experiment], Output(output), single=True)
+            print_objects([experiment], OutputFormat(output), single=True)
         return ""
 
     finish(with_kube(target.kubeconfig, work), name)

@@ -6,7 +6,7 @@ from datetime import datetime
 from rich.filesize import decimal
 
 from serving.cli.output import tables
-from serving.cli.output.tables import Table
+from serving.cli.output.tables import TextTable
 from serving.objects import Object
 from serving.pages import figures
 from serving.resources import conditions
@@ -41,7 +41,7 @@ def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def progress(experiment: Object, trials: Sequence[Object], now: datetime) -> Table:
+def progress(experiment: Object, trials: Sequence[Object], now: datetime) -> TextTable:
     """Return the table with the row of an experiment: phase, spent budget and goal."""
     spec, status = experiment["spec"], experiment.get("status") or {}
     done = sum(is_over(trial) for trial in trials)
@@ -61,7 +61,7 @@ def progress(experiment: Object, trials: Sequence[Object], now: datetime) -> Tab
         f"{regret:.1%}" if done and regret < 1 else None,
         goal(spec),
     ]
-    return Table(["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row])
+    return TextTable(["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row])
 
 
 def best(experiment: Object) -> str:

@@ -1,4 +1,4 @@
-"""The Jobs that capture the outputs of other Jobs on a cluster: reads what the planner needs, and writes."""
+"""The Jobs that capture the outputs of other Jobs on a cluster: reads the planner's inputs, and writes."""
 
 from serving import errors
 from serving.controllers.models import job_pods

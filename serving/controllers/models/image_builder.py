@@ -367,7 +367,7 @@ class ImageBuilder:
         )
 
     def _output_manifest(self, digest: str, files: Sequence[oci.File]) -> output_manifest.OutputManifest:
-        """Return what the image's `slipway.json` declares; nothing if the image has no such file."""
+        """Return the content of the image's `slipway.json`; defaults if the image has no such file."""
         if all(file.path != names.MANIFEST_FILE for file in files):
             return output_manifest.OutputManifest()
         path = self.store.tree(digest) / layers.ROOT / names.MANIFEST_FILE

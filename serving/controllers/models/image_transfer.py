@@ -45,8 +45,8 @@ class ImageTransfer:
         `report` is called often, from other threads.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what an administrator can
-                correct is Temporary.
+            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; a fault that an
+                administrator can correct is Temporary.
         """
         assert model_spec.registry is not None
         target = Reference.parse(f"{model_spec.registry.repository}:{tag}")
@@ -104,8 +104,8 @@ class ImageTransfer:
         (`built_here`) needs no signature, as its digest is known.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what an administrator can
-                correct is Temporary.
+            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; a fault that an
+                administrator can correct is Temporary.
         """
         try:
             keys = [public_key(pem.encode()) for pem in ([] if built_here else _trusted(model_spec))]

@@ -101,7 +101,7 @@ def method_not_allowed(
 
 
 def no_resource(hint: str = "") -> errors.NotFound:
-    """Return the 404 for a path that is not served; `hint` names what serves instead."""
+    """Return the 404 for a path that is not served; `hint` names the alternative."""
     message = "the server could not find the requested resource"
     return errors.NotFound(404, "NotFound", f"{message}: {hint}" if hint else message)
 

@@ -44,7 +44,7 @@ class NodeMetrics:
 
     def served(
         self, data_dir: DataDir, layout: CgroupLayout, host: str, port: int
-    ) -> AbstractAsyncContextManager[metrics.Page]:
+    ) -> AbstractAsyncContextManager[metrics.MetricsPage]:
         """Serve `GET /metrics` during the block, with the usage from the cgroups of `layout`."""
         self._registry.register(UsageCollector(data_dir.pods, layout, Gpus()))
         pages = {metrics.PATH: metrics.of_registry(self._registry)}

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _ANSWER = b"ok\n"
 
 
-class Answer(NamedTuple):
+class LivenessAnswer(NamedTuple):
     """The answer of a component."""
 
     descriptors: list[int]
@@ -75,7 +75,7 @@ async def answering(path: Path, to_pass: Callable[[], Sequence[int]]) -> AsyncIt
         server.close()
 
 
-async def ask(path: Path, timeout: float) -> Answer | None:
+async def ask(path: Path, timeout: float) -> LivenessAnswer | None:
     """Return the answer of the process at `path`; None if there is none within `timeout` seconds."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -99,10 +99,10 @@ async def _readable(connection: socket.socket) -> None:
         loop.remove_reader(connection)
 
 
-def _received(connection: socket.socket) -> Answer | None:
+def _received(connection: socket.socket) -> LivenessAnswer | None:
     content, descriptors, flags, _ = socket.recv_fds(connection, len(_ANSWER), kept_sockets.MOST_PASSED)
     if content != _ANSWER:
         for descriptor in descriptors:
             os.close(descriptor)
         return None
-    return Answer(descriptors, is_complete=not flags & socket.MSG_CTRUNC)
+    return LivenessAnswer(descriptors, is_complete=not flags & socket.MSG_CTRUNC)

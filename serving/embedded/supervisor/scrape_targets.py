@@ -19,7 +19,7 @@ POLL_SECONDS = 2.0
 """Between reads of the ports (four small files), less than a usual scrape interval."""
 
 
-def document(pages: Iterable[metrics.Page]) -> bytes:
+def document(pages: Iterable[metrics.MetricsPage]) -> bytes:
     """Return the file's content: one group of targets for each component."""
     groups = [
         {

@@ -70,7 +70,7 @@ def owned(data_dir: DataDir) -> Iterator[None]:
 
 
 @dataclass
-class Component:
+class SupervisedComponent:
     """The state of one component."""
 
     name: str
@@ -103,7 +103,7 @@ class Component:
             await asyncio.wait_for(self._started.wait(), seconds)
         self._started.clear()
 
-    def note_answer(self, answer: liveness.Answer, asked: ProcessIdentity | None) -> None:
+    def note_answer(self, answer: liveness.LivenessAnswer, asked: ProcessIdentity | None) -> None:
         """Take over the sockets of an answer; `asked` is the process to which the question was sent."""
         if self.identity == asked:
             self.answered = clock.monotonic()
@@ -129,7 +129,7 @@ class Supervisor:
         self._zygote = ComponentZygote(
             data_dir, arguments, settings, dict(os.environ if environment is None else environment)
         )
-        self._components = {name: Component(name) for name in COMPONENTS}
+        self._components = {name: SupervisedComponent(name) for name in COMPONENTS}
         self.proven = False
         """Whether every component has been up once; from then on every one is restarted."""
 
@@ -187,14 +187,14 @@ class Supervisor:
                     await self._start(component)
             await asyncio.sleep(POLL_SECONDS)
 
-    def _is_hung(self, component: Component, now: float) -> bool:
+    def _is_hung(self, component: SupervisedComponent, now: float) -> bool:
         is_silent = restart_policy.is_hung(
             component.history, component.answered, now=now, settings=self._settings
         )
         # On a full disk a component has no socket, and cannot answer.
         return is_silent and self._data_dir.liveness(component.name).exists()
 
-    async def _ask(self, component: Component) -> None:
+    async def _ask(self, component: SupervisedComponent) -> None:
         """Note when a component's event loop answers, until cancelled."""
         socket = self._data_dir.liveness(component.name)
         while True:
@@ -214,7 +214,7 @@ class Supervisor:
             if component.answered is not None:
                 component.answered += seconds
 
-    def _kill_hung(self, component: Component) -> None:
+    def _kill_hung(self, component: SupervisedComponent) -> None:
         log.error("%s has hung: killed", component.name)
         assert component.identity is not None
         processes.send_signal(component.identity, signal.SIGKILL)
@@ -222,7 +222,7 @@ class Supervisor:
         component.answered = None
         component.history = restart_policy.started(component.history, clock.monotonic())
 
-    async def _note_end(self, component: Component) -> None:
+    async def _note_end(self, component: SupervisedComponent) -> None:
         assert component.identity is not None
         code = await self._zygote.exit_status(component.identity)
         component.identity = None
@@ -238,7 +238,7 @@ class Supervisor:
                 component.history = history
                 component.due = now + delay
 
-    async def _start(self, component: Component) -> None:
+    async def _start(self, component: SupervisedComponent) -> None:
         component.answered = None
         record = processes.read_running(self._data_dir.identity(component.name))
         if record is not None:  # started by hand, or by a zygote that did not answer in time
@@ -259,7 +259,7 @@ class Supervisor:
                     raise
         component.note_start(clock.monotonic())
 
-    def _put_off(self, component: Component, error: OSError) -> None:
+    def _put_off(self, component: SupervisedComponent, error: OSError) -> None:
         """Try a start again later, as after an end at once."""
         now = clock.monotonic()
         restart = restart_policy.failed_start(component.history, now=now, settings=self._settings)
@@ -297,11 +297,11 @@ class Supervisor:
             for name in names:
                 group.create_task(self._stop(self._components[name]))
 
-    async def _stop(self, component: Component) -> None:
+    async def _stop(self, component: SupervisedComponent) -> None:
         await self._end(component)
         component.kept.close()  # no successor will come
 
-    async def _end(self, component: Component) -> None:
+    async def _end(self, component: SupervisedComponent) -> None:
         if component.identity is None:
             return
         deadline = clock.monotonic() + self._settings.stop_seconds

@@ -1,6 +1,6 @@
 """The Pods of an owner, with own writes that the watch has not yet delivered (`serving.kube.cache`).
 
-The node agent (`serving.embedded.kubelet.agent`) runs what is created here.
+The node agent (`serving.embedded.kubelet.agent`) runs the Pods that are created here.
 If a write got no response, the Pod is read from the API. A restarted agent lists before it plans.
 """
 

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Output:
+class CaptureSource:
     """The directory of an output, and how its image is built."""
 
     path: Path
@@ -40,7 +40,7 @@ class Output:
     compression: Literal["none", "zstd"] = "none"
 
 
-async def capture_to(registry: Registry, target: Reference, output: Output, store: Path) -> Captured:
+async def capture_to(registry: Registry, target: Reference, output: CaptureSource, store: Path) -> Captured:
     """Build the image of an output, and push it.
 
     Args:
@@ -55,14 +55,14 @@ async def capture_to(registry: Registry, target: Reference, output: Output, stor
     """
     built = await asyncio.to_thread(_build, output, ModelStore(store), target.name)
     _log.info("built %s of %d files (%.1f MiB)", built.digest, len(built.files), built.size / _MIB)
-    progress = _Progress(built.size)
+    progress = _PushProgress(built.size)
     pushed = await push(registry, CountedStore(store, progress.add), built.digest, target)
     sent, skipped = pushed.bytes_uploaded / _MIB, pushed.bytes_skipped / _MIB
     _log.info("pushed %s: sent %.1f MiB, the registry had %.1f MiB", pushed.image, sent, skipped)
     return Captured(target.name, built.digest, built.files_digest)
 
 
-def _build(output: Output, store: ModelStore, repository: str) -> Built:
+def _build(output: CaptureSource, store: ModelStore, repository: str) -> Built:
     try:
         return build_image(
             output.path,
@@ -81,7 +81,7 @@ def _build(output: Output, store: ModelStore, repository: str) -> Built:
         ) from error
 
 
-class _Progress:
+class _PushProgress:
     """Logs the bytes of blobs that a push has read and sent; `add` is called from several threads."""
 
     def __init__(self, total: int) -> None:

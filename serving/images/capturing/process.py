@@ -17,7 +17,7 @@ from typing import Literal
 
 from serving import errors
 from serving.images import container_process
-from serving.images.capturing.output_capture import Output, capture_to
+from serving.images.capturing.output_capture import CaptureSource, capture_to
 from serving.images.copying.pull_secrets import PullSecrets
 from serving.images.registry import Reference, Registry
 from serving.planning.models import capture, capture_job
@@ -66,7 +66,7 @@ async def _until_terminated(environment: Mapping[str, str]) -> capture.Captured:
 
 async def _capture(environment: Mapping[str, str]) -> capture.Captured:
     target = Reference.parse(container_process.required(environment, names.CAPTURE_REPOSITORY_ENV))
-    output = Output(
+    output = CaptureSource(
         path=Path(container_process.required(environment, names.OUTPUT_DIR_ENV)),
         volume=Path(container_process.required(environment, names.OUTPUT_VOLUME_ENV)),
         lineage={

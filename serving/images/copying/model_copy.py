@@ -85,7 +85,7 @@ def _complete_layers(target: CopiedFiles, layers: Sequence[Layer]) -> list[Layer
     return [layer for layer in layers if layer.files is not None and target.has(layer.files)]
 
 
-class _Progress:
+class _DownloadProgress:
     """The bytes of layers that were received, for the log; `total` is how many this attempt downloads."""
 
     def __init__(self, reference: Reference, total: int) -> None:
@@ -104,8 +104,8 @@ class _Progress:
 
 
 @asynccontextmanager
-async def _progress(reference: Reference, total: int) -> AsyncIterator[_Progress]:
-    progress = _Progress(reference, total)
+async def _progress(reference: Reference, total: int) -> AsyncIterator[_DownloadProgress]:
+    progress = _DownloadProgress(reference, total)
     progress.report()
     reporting = asyncio.create_task(progress.run())
     try:
@@ -126,7 +126,7 @@ class _Attempt:
         parsed: Image,
         *,
         settings: StoreSettings,
-        progress: _Progress,
+        progress: _DownloadProgress,
     ) -> None:
         self._registry = registry
         self._reference = reference

@@ -60,7 +60,7 @@ class Member(NamedTuple):
     content: Content
 
 
-class Unreadable(Exception):
+class UnreadableArchive(Exception):
     """The archive cannot be examined."""
 
 
@@ -104,15 +104,15 @@ def members(content: Content) -> Iterator[Member]:
 
     Raises:
         Unexamined: `content` lacks the end of the archive.
-        Unreadable: the archive, or a member, cannot be read, or readers could disagree on the members.
+        UnreadableArchive: the archive, or a member, cannot be read, or readers could disagree on the members.
     """
     try:
         if not _has_one_directory(content):
-            raise Unreadable
+            raise UnreadableArchive
         with zipfile.ZipFile(_BoundedFile(content.file, content.size)) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_MEMBERS:
-                raise Unreadable
+                raise UnreadableArchive
             nested_bytes = 0
             for entry in entries:
                 with archive.open(entry) as file:
@@ -121,11 +121,11 @@ def members(content: Content) -> Iterator[Member]:
                         head += file.read(NESTED - len(head))
                         nested_bytes += len(head)
                         if nested_bytes > ALL_NESTED:
-                            raise Unreadable
+                            raise UnreadableArchive
                 examined = min(len(head), entry.file_size)
                 yield Member(entry.filename, Content(io.BytesIO(head), entry.file_size, examined))
     except _UNREADABLE as error:
-        raise Unreadable from error
+        raise UnreadableArchive from error
 
 
 def _has_one_directory(content: Content) -> bool:

@@ -1,6 +1,6 @@
 """Whether a file has code, by its name and its bytes. Pure.
 
-Code is what runs in the program that loads the file: a pickle calls what it names, a script is run. A name
+Code runs in the program that loads the file: a pickle calls the objects it names, a script is run. A name
 that promises code counts whatever the bytes are, and bytes of code count whatever the name is. All other
 files must be of a format that holds data alone; a file of no known format counts as code. The files in which
 an ONNX model keeps tensors have no format: a model has to name such a file, and it must not begin like
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from serving.images.file_formats import archives, compressed, data_formats
-from serving.images.file_formats.archives import Unreadable
+from serving.images.file_formats.archives import UnreadableArchive
 from serving.images.file_formats.content import Content, Unexamined
 from serving.images.file_formats.pickles import is_pickle
 
@@ -167,7 +167,7 @@ def _archive(path: str, content: Content, *, is_nested: bool = False) -> FileFor
                 return ARCHIVE if detected is UNRECOGNIZED else detected
             names.append(member.name)
             formats.add(detected)
-    except (Unreadable, Unexamined):
+    except (UnreadableArchive, Unexamined):
         return ARCHIVE
     if formats == {NUMPY}:
         return NUMPY

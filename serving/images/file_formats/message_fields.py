@@ -17,7 +17,7 @@ _LONGEST_VARINT = 10
 """Bytes, for 64 bits at 7 bits each."""
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """A field of a message, and the place of its value in the file."""
 
     number: int
@@ -28,7 +28,7 @@ class Field(NamedTuple):
     """Offset behind the value."""
 
 
-def fields(content: Content, begin: int, end: int) -> Iterator[Field]:
+def fields(content: Content, begin: int, end: int) -> Iterator[MessageField]:
     """Yield the fields of the message between two offsets.
 
     Raises:
@@ -48,7 +48,7 @@ def fields(content: Content, begin: int, end: int) -> Iterator[Field]:
                 value_begin, at = at, at + value
         if at > end or wire_type not in (VARINT, _FIXED64, BYTES, _FIXED32):
             raise ValueError
-        yield Field(tag >> 3, wire_type, value_begin, at)
+        yield MessageField(tag >> 3, wire_type, value_begin, at)
 
 
 def _varint(content: Content, at: int) -> tuple[int, int]:

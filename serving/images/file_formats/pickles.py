@@ -1,7 +1,8 @@
 """Recognises pickles of every protocol by walking their opcodes. Nothing is unpickled. Pure.
 
-`pickletools` has the table of opcodes: how long an argument is, and what the opcode takes from the stack and
-puts on it. The stack's depth distinguishes a pickle from text that happens to consist of opcodes.
+`pickletools` has the table of opcodes: the length of an argument, and the values that the opcode takes
+from the stack and puts on it. The stack's depth distinguishes a pickle from text that happens to consist of
+opcodes.
 """
 
 import pickletools
@@ -17,7 +18,7 @@ _BLOCK = 4 * 1024
 LONGEST_LINE = 1024 * 1024
 """Bytes; a file with a longer line as an argument counts as a pickle (`Unexamined`)."""
 _IMPORTS = frozenset({"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"})
-"""Opcodes that import what the pickle names."""
+"""Opcodes that import the objects that the pickle names."""
 _EFFECTS = frozenset(
     {"REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"}
     | {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"}
@@ -78,7 +79,7 @@ class _Stack:
         """Depth of the stack at each mark, the topmost mark last."""
 
     def apply(self, opcode: _Opcode) -> bool:
-        """Do what the opcode does; False where an unpickler would fail."""
+        """Apply the opcode to the stack; False where an unpickler would fail."""
         if opcode.name == "MARK":
             self._marks.append(self._depth)
             return True

@@ -225,7 +225,7 @@ class TarReader:
 
 
 def _reading(read: Callable[[], _T]) -> _T:
-    """Return what `read` returns; its errors about the bytes become `InvalidImage`."""
+    """Return the result of `read`; its errors about the bytes become `InvalidImage`."""
     try:
         return read()
     except (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile) as error:

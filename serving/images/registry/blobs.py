@@ -111,7 +111,7 @@ async def chunks(registry: Registry, target: Reference, blob: Blob) -> AsyncGene
         errors.Permanent: `ImageNotFound`; `Unauthorized`; `RegistryRefused`.
         errors.Temporary: `DigestMismatch`, another size than the manifest's; `RegistryUnavailable`.
     """
-    tries = retries.Retries(registry.settings)
+    tries = retries.RegistryRetries(registry.settings)
     offset = 0
     offset_of_last_progress = 0
     while offset < blob.size:

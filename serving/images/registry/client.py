@@ -17,7 +17,7 @@ from serving import errors
 from serving.images.documents import oci
 from serving.images.registry import proxies, responses, retries
 from serving.images.registry.auth.credentials import Credentials
-from serving.images.registry.auth.tokens import Tokens
+from serving.images.registry.auth.tokens import RegistryTokens
 from serving.images.registry.reference import Reference, is_loopback
 from serving.settings import DEFAULTS, RegistrySettings
 
@@ -118,7 +118,7 @@ class Registry:
         self.settings = settings
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
-        self._tokens: Tokens | None = None
+        self._tokens: RegistryTokens | None = None
 
     async def __aenter__(self) -> "Registry":
         self._session = aiohttp.ClientSession(
@@ -129,7 +129,7 @@ class Registry:
             headers={"User-Agent": "slipway", "Accept-Encoding": "identity"},
             read_bufsize=self.settings.piece_bytes,
         )
-        self._tokens = Tokens(self._session, self._credentials, self.settings)
+        self._tokens = RegistryTokens(self._session, self._credentials, self.settings)
         return self
 
     async def __aexit__(
@@ -145,7 +145,7 @@ class Registry:
             errors.Permanent: those of `stream`; `RegistryRefused`, a response that is too long.
             errors.Temporary: those of `stream`; `RegistryUnavailable` after the last try.
         """
-        tries = retries.Retries(self.settings)
+        tries = retries.RegistryRetries(self.settings)
         while True:
             try:
                 return await self._send_once(request)

@@ -66,7 +66,7 @@ async def get(registry: Registry, reference: Reference) -> StoredManifest:
     """Return a manifest that must exist.
 
     Raises:
-        errors.Permanent: `ImageNotFound`, and what `find` raises.
+        errors.Permanent: `ImageNotFound`, and the errors of `find`.
     """
     manifest = await find(registry, reference)
     if manifest is None:

@@ -8,7 +8,7 @@ from serving.images.registry.responses import UNAVAILABLE
 from serving.settings import RegistrySettings
 
 
-class Retries:
+class RegistryRetries:
     """Counts failed tries and pauses between them, with exponential back-off."""
 
     def __init__(self, settings: RegistrySettings) -> None:

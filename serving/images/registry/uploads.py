@@ -138,7 +138,7 @@ class _Upload:
             self._use(begun)
 
     async def run(self) -> None:
-        tries = retries.Retries(self._registry.settings)
+        tries = retries.RegistryRetries(self._registry.settings)
         is_broken = False
         while True:
             try:

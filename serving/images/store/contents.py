@@ -31,7 +31,7 @@ from serving.resources.formats import file_list
 from serving.system import atomic_file, locks
 
 
-class Contents:
+class StoreContents:
     """The directories of a store at `root`, created if missing."""
 
     def __init__(self, root: Path) -> None:
@@ -122,7 +122,8 @@ class Contents:
         atomic_file.sync_directory(self._trees)
 
     def take_out(self, digest: str) -> Path:
-        """Move a tree out, and remove what only it needed; return the directory to delete. Needs the lock.
+        """Move a tree out, and remove the files that only it needed; return the directory to delete. Needs
+        the lock.
 
         Creates no directory first: that would fail on a full disk, which could then never be freed.
         """
@@ -134,7 +135,7 @@ class Contents:
         return trash
 
     def collect(self) -> None:
-        """Remove what belongs to no tree, after removals and killed insertions. Needs the lock."""
+        """Remove the files that belong to no tree, after removals and killed insertions. Needs the lock."""
         present = set(self.catalog.digests())
         for path in self._trees.glob("*.seal.json"):
             if f"sha256:{path.name.partition('.')[0]}" not in present:

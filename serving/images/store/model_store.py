@@ -13,7 +13,7 @@ from serving import errors
 from serving.images.documents import image, oci
 from serving.images.imports.image_import import Import
 from serving.images.store import catalog, disk, seal
-from serving.images.store.contents import Contents
+from serving.images.store.contents import StoreContents
 from serving.images.store.staging import Staging
 from serving.resources.formats import file_list
 from serving.settings import StoreSettings
@@ -33,7 +33,7 @@ class ModelStore:
         self.root = root
         self._settings = settings or StoreSettings()
         with disk.full_disk_mapped():
-            self._contents = Contents(root)
+            self._contents = StoreContents(root)
         self._records = self._contents.records
         self._catalog = self._contents.catalog
 
@@ -224,7 +224,7 @@ class ModelStore:
         return self._records.origin(digest)
 
     def remove(self, digest: str) -> bool:
-        """Remove an image and what only it needs; return False if it is pinned."""
+        """Remove an image and the blobs that only it needs; return False if it is pinned."""
         with self._contents.locked():
             if self._records.pins(digest):
                 return False

@@ -19,7 +19,7 @@ from serving import errors
 from serving.kube.connection import hangs, refusals
 from serving.kube.connection import kubeconfig as kube_config
 from serving.kube.connection.kubernetes_aio import Configuration, config
-from serving.kube.connection.pool import Pool
+from serving.kube.connection.pool import ConnectionPool
 from serving.objects import Object
 from serving.resources.kinds import Kind, check_path
 
@@ -70,7 +70,7 @@ class Kube:
         """Requests fail with `errors.Hung` within 5 s where the API hangs, if `detects_hangs`."""
         self._configuration = configuration
         self._detects_hangs = detects_hangs
-        self._pool = Pool(configuration)
+        self._pool = ConnectionPool(configuration)
         self._session: aiohttp.ClientSession | None = None
         self.field_manager = field_manager
         self.namespace = "default"
@@ -225,7 +225,7 @@ class Kube:
         )
 
     async def withdraw_status(self, kind: Kind, namespace: str, name: str, *, manager: str) -> None:
-        """Remove what the manager alone has applied to the status, and the manager from managedFields."""
+        """Remove the fields of the status that only this manager has applied, and its managedFields."""
         meta = {"namespace": namespace, "name": name}
         await self.apply(kind, {"metadata": meta}, subresource="status", manager=manager)
 

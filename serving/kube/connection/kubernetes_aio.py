@@ -32,6 +32,6 @@ for _name in _registered:  # `import kubernetes` elsewhere is an ordinary import
     del sys.modules[_name]
 if _without_client:
     del sys.modules[_GENERATED_CLIENT]
-    vars(client).pop("ApiClient", None)  # it keeps what was imported from its modules
+    vars(client).pop("ApiClient", None)  # it keeps the classes that were imported from its modules
 
 __all__ = ["Configuration", "KubeConfigMerger", "RESTClientObject", "config"]

@@ -14,7 +14,7 @@ from aiohttp.tracing import Trace
 from serving.kube.connection.kubernetes_aio import RESTClientObject
 
 
-class Pool(RESTClientObject):  # type: ignore[misc] # the client has no types
+class ConnectionPool(RESTClientObject):  # type: ignore[misc] # the client has no types
     """Makes the session of a configuration."""
 
     def _create_connector(self) -> aiohttp.TCPConnector:

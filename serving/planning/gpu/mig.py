@@ -12,7 +12,7 @@ from serving import errors
 from serving.planning.gpu.share import GIB, MIB, GpuShare, RenderedShare
 
 
-class Profile(NamedTuple):
+class MigProfile(NamedTuple):
     """One size of a MIG device."""
 
     slices: int
@@ -29,19 +29,19 @@ class Profile(NamedTuple):
 class Ladder:
     """The profiles of one GPU type, in ascending order of both slices and memory."""
 
-    profiles: tuple[Profile, ...]
+    profiles: tuple[MigProfile, ...]
     usable: float
     """GiB that a process can use per nominal gigabyte: the smallest ratio among the profiles."""
 
     @property
-    def whole(self) -> Profile:
+    def whole(self) -> MigProfile:
         """The profile of the whole GPU."""
         return self.profiles[-1]
 
 
 def _ladder(*profiles: tuple[int, int], usable: float) -> Ladder:
     """Return the ladder of these profiles: (slices, nominal gigabytes)."""
-    return Ladder(tuple(Profile(*profile) for profile in profiles), usable)
+    return Ladder(tuple(MigProfile(*profile) for profile in profiles), usable)
 
 
 _A100_USABLE = 0.95

@@ -15,8 +15,8 @@ RESTRICTED: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
-"""What the Pod Security profile `restricted` requires of a container. Slipway's images have a user other than
-root, by number. https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+"""The fields that the Pod Security profile `restricted` requires of a container. Slipway's images have a user
+other than root, by number. https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
 _ROOT = 0
 _ADMIN = "CAP_SYS_ADMIN"
 """The capability, in this spelling alone, that an API server refuses where privileges cannot be gained."""

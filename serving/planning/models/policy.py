@@ -86,7 +86,7 @@ def violation(
     violations = [reason for policy in policies for reason in _violations(policy, status, problem)]
     if not violations:
         return None
-    # An invalid policy keeps what serves, which must not extend to a version that violates a valid one.
+    # An invalid policy keeps the serving replicas, but not those of a version that violates a valid one.
     first = next((each for each in violations if each.reason != POLICY_INVALID), violations[0])
     return StatusReason(first.reason, "; ".join(each.message for each in violations))
 

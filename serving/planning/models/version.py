@@ -109,7 +109,7 @@ def blocked(version: Mapping[str, Any]) -> str:
 def must_stop(version: Mapping[str, Any]) -> bool:
     """Whether the replicas of a blocked version stop.
 
-    A policy that is not valid starts no more of them: a typo must not end what serves.
+    A policy that is not valid starts no more of them: a typo must not end the serving replicas.
     """
     status = version.get("status") or {}
     ready = conditions.find(status.get("conditions"), "Ready") or {}

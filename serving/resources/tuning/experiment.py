@@ -19,7 +19,7 @@ from serving.resources.base import (
     rules,
 )
 from serving.resources.inference import Framework, PredictorTemplate, Resources
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 
 Category = Literal["resource", "batching", "env", "args"]
 """The part of a predictor that has a parameter: `resources`, `batching`, or its container's variables or
@@ -340,7 +340,7 @@ class ProfilingExperimentSpec(Base):
     ]
     objective: Objective = Objective()
     constraints: Annotated[list[Constraint], Field(max_length=8, json_schema_extra=ATOMIC)] = []
-    load: Load = Load()
+    load: ExperimentLoad = ExperimentLoad()
     prices: Prices = Prices()
     algorithm: Algorithm = Algorithm()
     max_num_trials: Annotated[

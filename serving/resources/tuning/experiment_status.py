@@ -8,7 +8,7 @@ from serving.resources.base import Base, Conditions, list_map
 from serving.resources.tuning.experiment import Setting
 
 Rule = Literal["OnlySafe", "HigherProbability", "EqualProbability", "BetterObjective", "EqualObjective"]
-"""Why a spec was chosen and not another of the same price; `Alternative.rule` describes each."""
+"""Why a spec was chosen and not another of the same price; `MeasuredAlternative.rule` describes each."""
 
 Probability = Annotated[
     float | None,
@@ -27,7 +27,7 @@ class MeasuredSpec(Base):
     probability: Probability = None
 
 
-class Alternative(MeasuredSpec):
+class MeasuredAlternative(MeasuredSpec):
     """The best other spec of the same price, and why it was not chosen."""
 
     rule: Annotated[
@@ -46,7 +46,7 @@ class Recommendation(MeasuredSpec):
     """The spec to run, and the reason for it."""
 
     alternative: Annotated[
-        Alternative | None,
+        MeasuredAlternative | None,
         Field(description="The best objective among the other measured specs of the same price."),
     ] = None
     cost_per_hour: Annotated[

@@ -55,7 +55,7 @@ class ChatLoad(Base):
     )
 
 
-class Load(Base):
+class ExperimentLoad(Base):
     """How requests are generated, and at which levels of load."""
 
     model_config = {

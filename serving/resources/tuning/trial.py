@@ -6,7 +6,7 @@ from pydantic import Field
 
 from serving.resources.base import ATOMIC, Amount, Base, Conditions, Duration, Name, list_map, rules
 from serving.resources.tuning.experiment import Constraint, Setting
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 
 Reason = Literal[
     "Measured",
@@ -60,7 +60,7 @@ class TrialSpec(Base):
         float, Field(description="Hourly cost of the replica, in the currency of the prices.")
     ] = 0
     batch: Annotated[int, Field(ge=1, description="Rows in one request.")] = 1
-    load: Load = Load()
+    load: ExperimentLoad = ExperimentLoad()
     constraints: Annotated[list[Constraint], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     objective_percentile: Annotated[
         int | None,

@@ -125,7 +125,7 @@ async def _send_once(
         raise NotAnswered(repr(error)) from error
 
 
-class Listener:
+class BackendListener:
     """The socket to which Envoy sends one backend's requests."""
 
     def __init__(

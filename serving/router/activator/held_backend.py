@@ -38,7 +38,7 @@ class HeldRequest(Protocol[Answer_co]):
     """A request of one protocol."""
 
     async def read(self, add_bytes: Callable[[int], None]) -> None:
-        """Read what a replica needs, before the request waits; `add_bytes` counts what is held in memory."""
+        """Read the parts for a replica, before the request waits; `add_bytes` counts the bytes in memory."""
 
     @property
     def size(self) -> int:

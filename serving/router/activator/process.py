@@ -26,7 +26,7 @@ from serving.router import pod_lifetime
 from serving.router.activator import wake
 from serving.router.activator.connector import ReplicaConnector
 from serving.router.activator.demand import DemandReporter, WaitingRequests
-from serving.router.activator.forwarding import Listener
+from serving.router.activator.forwarding import BackendListener
 from serving.router.activator.held_backend import STOPPING, HeldBackend, RequestObserver
 from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import QueueTotals
@@ -136,7 +136,7 @@ def connections(settings: Settings, sockets: Path) -> aiohttp.ClientSession:
 class _OnDemandBackend:
     """One backend on demand, as its Route describes it."""
 
-    listener: "Listener | GrpcListener"
+    listener: "BackendListener | GrpcListener"
     labels: Labels
     h2c: bool
     """Never changes: the Service of the backend has a revision's name, with a hash of the Pod template."""
@@ -267,10 +267,10 @@ class Activator:
         await listener.open()
         entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, labels, h2c)
 
-    def _listener(self, backend: HeldBackend, *, h2c: bool) -> "Listener | GrpcListener":
+    def _listener(self, backend: HeldBackend, *, h2c: bool) -> "BackendListener | GrpcListener":
         path = self._folder / socket_name(backend.name)
         if not h2c:
-            return Listener(backend, path, self._settings, self._session)
+            return BackendListener(backend, path, self._settings, self._session)
         from serving.router.activator.grpc_forwarding import GrpcListener  # noqa: PLC0415 10 MB, seldom needed
 
         return GrpcListener(

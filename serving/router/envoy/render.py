@@ -35,8 +35,8 @@ class Dependencies:
     """Those of `named` whose weight is above 0 and in a route itself. Envoy sends them requests at once, so
     they must have endpoints."""
     weights: frozenset[str] = frozenset()
-    """Key prefixes (`weights.key_prefix`) of the weights that the routes read. Envoy must also have what
-    these weights need."""
+    """Key prefixes (`weights.key_prefix`) of the weights that the routes read. Envoy must also have the
+    clusters of these weights (`Weights.needs`)."""
 
 
 class RenderedRoutes(NamedTuple):
@@ -61,7 +61,7 @@ class ResourceChanges:
 
 
 def starting(settings: GatewaySettings) -> ResourceChanges:
-    """Return what a new Envoy serves while the Routes cannot be read: 503, as a 404 would be wrong."""
+    """Return the resources of a new Envoy while the Routes cannot be read: 503, as a 404 would be wrong."""
     host = routes.unavailable_host(STARTING, settings)
     return ResourceChanges(
         routes={
@@ -220,7 +220,7 @@ class _ProbePart(NamedTuple):
 
 
 def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes, tuple[str, str] | None] | None:
-    """Return what the public routes have of a service; with an empty ring the first two are of any kind."""
+    """Return a service's parts of the public routes; with an empty ring the first two are of any kind."""
     return None if parts is None else (parts.host, parts.path, parts.language_model)
 
 

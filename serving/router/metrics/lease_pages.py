@@ -13,7 +13,7 @@ ANNOTATIONS = {"gateway": PAGES_ANNOTATION, "activator": ACTIVATOR_PAGES_ANNOTAT
 """By component."""
 
 
-async def advertised(page: metrics.Page) -> str:
+async def advertised(page: metrics.MetricsPage) -> str:
     """Return the address by which the autoscaler reaches pages of this host."""
     try:
         return await sockets.advertised(page.bound)

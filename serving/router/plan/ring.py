@@ -48,8 +48,8 @@ def _split(size: int, weights: Mapping[str, int], total: int, owed: dict[str, in
         size: units of the segment.
         weights: units of each ready backend in the whole ring.
         total: their sum.
-        owed: what each ready backend still has to get (below 0: has got too much) of the segments before, in
-            1/total of a unit; updated.
+        owed: the units that each ready backend still has to get (below 0: has got too many) of the segments
+            before, in 1/total of a unit; updated.
     """
     for owner, weight in weights.items():
         owed[owner] += size * weight

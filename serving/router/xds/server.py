@@ -1,8 +1,8 @@
 """The incremental xDS protocol: sends resources to one Envoy in an order that fails no request.
 
 One response of each type is in flight at a time, so that later changes replace those not sent yet. An Envoy
-that reconnects reports its resources and gets the difference. After a rejected update Envoy keeps what it
-had. Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
+that reconnects reports its resources and gets the difference. After a rejected update Envoy keeps the
+resources it had. Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
 """
 
 import asyncio

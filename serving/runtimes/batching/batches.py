@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.model import Model, Output
+from serving.runtimes.model import LoadedModel, ModelOutput
 from serving.runtimes.open_inference import signature
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 
@@ -14,7 +14,7 @@ Outputs = list[tuple[Tensor, bool]]
 it is sent as binary."""
 
 
-def obstacle(inputs: Sequence[Input], outputs: Sequence[Output]) -> str:
+def obstacle(inputs: Sequence[Input], outputs: Sequence[ModelOutput]) -> str:
     """Return why rows of different requests cannot be joined; empty where they can."""
     for direction, tensors in (("input", inputs), ("output", outputs)):
         for tensor in tensors:
@@ -24,7 +24,7 @@ def obstacle(inputs: Sequence[Input], outputs: Sequence[Output]) -> str:
     return ""
 
 
-def form(request: InferenceRequest, model: Model) -> tuple[int, Hashable]:
+def form(request: InferenceRequest, model: LoadedModel) -> tuple[int, Hashable]:
     """Return a request's number of rows, and its form.
 
     Requests of one form can be joined: each of their inputs has the same shape but for the number of rows. A
@@ -41,7 +41,7 @@ def form(request: InferenceRequest, model: Model) -> tuple[int, Hashable]:
     return rows.pop(), tuple(array.shape[1:] for array in arrays)
 
 
-def joined(requests: Sequence[InferenceRequest], model: Model) -> InferenceRequest:
+def joined(requests: Sequence[InferenceRequest], model: LoadedModel) -> InferenceRequest:
     """Return one request with all rows, in order, and every output that any of the requests asks for."""
     # For each input of the model: the arrays of all requests.
     arrays_by_input = zip(*(signature.arrays(request, model.inputs) for request in requests), strict=True)
@@ -58,7 +58,7 @@ def joined(requests: Sequence[InferenceRequest], model: Model) -> InferenceReque
     return InferenceRequest("", inputs, outputs, binary=False)
 
 
-def split(answer: Outputs, requests: Sequence[InferenceRequest], model: Model) -> list[Outputs]:
+def split(answer: Outputs, requests: Sequence[InferenceRequest], model: LoadedModel) -> list[Outputs]:
     """Return each request's part of the answer: its rows of the outputs that it asks for.
 
     Args:

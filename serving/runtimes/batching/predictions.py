@@ -16,7 +16,7 @@ from serving import clock, errors
 from serving.runtimes.batching import batches
 from serving.runtimes.batching.batch_queue import BatchQueue
 from serving.runtimes.batching.batches import Outputs
-from serving.runtimes.model import Model
+from serving.runtimes.model import LoadedModel
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.runtimes.request_body import Receive
 from serving.settings import RuntimeSettings
@@ -46,7 +46,7 @@ class Predictions(Protocol):
 class SinglePredictions:
     """Answers each request by a prediction of its own."""
 
-    def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor) -> None:
+    def __init__(self, model: LoadedModel, settings: RuntimeSettings, worker: Executor) -> None:
         self._model = model
         self._settings = settings
         self._worker = worker
@@ -92,7 +92,9 @@ class _Entry:
 class BatchedPredictions:
     """Answers all requests that arrive during a prediction and can be joined by the next prediction."""
 
-    def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor, queue: BatchQueue) -> None:
+    def __init__(
+        self, model: LoadedModel, settings: RuntimeSettings, worker: Executor, queue: BatchQueue
+    ) -> None:
         self._model = model
         self._settings = settings
         self._worker = worker
@@ -236,7 +238,7 @@ class _Outcome:
     """The failure of the joined request where each request alone succeeded."""
 
 
-def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
+def _predict(model: LoadedModel, requests: Sequence[InferenceRequest]) -> _Outcome:
     """Answer the requests by one prediction or, if that fails, by a prediction for each."""
     if len(requests) == 1:
         return _Outcome([_alone(model, requests[0])], 1)
@@ -249,14 +251,14 @@ def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
         return _Outcome(answers, 1 + len(requests), None if failed else error)
 
 
-def _alone(model: Model, request: InferenceRequest) -> Outputs | Exception:
+def _alone(model: LoadedModel, request: InferenceRequest) -> Outputs | Exception:
     try:
         return _inferred(model, request)
     except Exception as error:  # noqa: BLE001 raised again where the request is answered
         return error
 
 
-def _inferred(model: Model, request: InferenceRequest) -> Outputs:
+def _inferred(model: LoadedModel, request: InferenceRequest) -> Outputs:
     """Return the model's answer, for a future, which would take no StopIteration as its error (PEP 479)."""
     try:
         return model.infer(request)

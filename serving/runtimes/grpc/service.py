@@ -14,7 +14,7 @@ from serving.runtimes.batching.predictions import Predictions
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.large_requests import LargeRequests, Prepared, many_values
-from serving.runtimes.model import Model
+from serving.runtimes.model import LoadedModel
 from serving.runtimes.open_inference import decoding_memory
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.runtimes.open_inference.tensors import bad_request
@@ -38,7 +38,7 @@ class InferenceService:
 
     def __init__(
         self,
-        model: Model,
+        model: LoadedModel,
         served: ServedModel,
         settings: RuntimeSettings,
         predictions: Predictions,

@@ -19,7 +19,7 @@ from serving import errors, grpc_status
 from serving.runtimes import request_body
 from serving.runtimes.batching.predictions import Predictions
 from serving.runtimes.large_requests import BodyRoom, LargeRequests, Prepared, many_values, too_many
-from serving.runtimes.model import Model
+from serving.runtimes.model import LoadedModel
 from serving.runtimes.open_inference import compression, decoding_memory, protocol
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.runtimes.open_inference.tensors import TOO_LARGE, too_large
@@ -55,7 +55,7 @@ class InferenceApp:
 
     def __init__(
         self,
-        model: Model,
+        model: LoadedModel,
         served: ServedModel,
         settings: RuntimeSettings,
         predictions: Predictions,

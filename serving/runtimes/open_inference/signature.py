@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.open_inference.tensors import Array, bad_request
 
@@ -46,7 +46,9 @@ def _check(field: str, tensor: Tensor, declared: Input) -> None:
         )
 
 
-def requested_outputs(request: InferenceRequest, outputs: Sequence[Output]) -> tuple[RequestedOutput, ...]:
+def requested_outputs(
+    request: InferenceRequest, outputs: Sequence[ModelOutput]
+) -> tuple[RequestedOutput, ...]:
     """Return the outputs that the request asks for: all of them where it names none.
 
     Raises:

@@ -176,7 +176,7 @@ def from_binary(field: str, datatype: str, shape: Sequence[int], raw: memoryview
 
 def _strings_from_binary(field: str, count: int, raw: memoryview) -> Array:
     """Return the elements of a tensor of BYTES, flat, from its binary form."""
-    # Each element takes at least its length: check before allocating what the shape claims.
+    # Each element takes at least its length: check before allocating the elements that the shape claims.
     if count * _LENGTH.size > len(raw):
         raise bad_request(
             field, f"must hold {count} elements, each a 4-byte length and its bytes", f"{len(raw)} bytes"

@@ -7,7 +7,7 @@ import numpy as np
 
 from serving import clock, errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference import signature, tensors
 from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 from serving.runtimes.open_inference.tensors import Array
@@ -32,7 +32,7 @@ class Estimator:
         self.row_seconds = 0.0
         self.outputs = self._probe()
 
-    def _probe(self) -> tuple[Output, ...]:
+    def _probe(self) -> tuple[ModelOutput, ...]:
         """Return the outputs, and set `row_seconds`, the duration of a prediction of one row."""
         names = [name for name, method in _METHODS.items() if hasattr(self._model, method)]
         shape = tuple(1 if size == -1 else size for size in self._input.shape)
@@ -53,7 +53,7 @@ class Estimator:
                 f"the model fails on {self._input.datatype} zeros of shape {list(shape)}: {error}",
             ) from error
         return tuple(
-            Output(name, tensors.datatype_of(array), (-1, *array.shape[1:])) for name, array in arrays
+            ModelOutput(name, tensors.datatype_of(array), (-1, *array.shape[1:])) for name, array in arrays
         )
 
     def expected_seconds(self, request: InferenceRequest) -> float:

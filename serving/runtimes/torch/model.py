@@ -13,7 +13,7 @@ import torch
 from serving import clock, errors
 from serving.images.documents.output_manifest import OutputManifest
 from serving.resources import names
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference import signature
 from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 from serving.runtimes.open_inference.tensors import Array
@@ -53,7 +53,7 @@ class TorchModel:
         rows = max((example.shape[0] for example in program.examples if example.dim()), default=1)
         self.row_seconds = seconds / max(1, rows)
         self.outputs = tuple(
-            Output(name, datatype(tensor), (-1, *tensor.shape[1:]) if tensor.dim() else ())
+            ModelOutput(name, datatype(tensor), (-1, *tensor.shape[1:]) if tensor.dim() else ())
             for name, tensor in tensors.items()
         )
 

@@ -82,7 +82,7 @@ class Vocabulary(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """The bounds of an engine."""
 
     sequences: int
@@ -123,14 +123,14 @@ class Generation:
         return self.read + max(0, self.generated - 1)
 
 
-class Engine:
+class GenerationEngine:
     """Generates texts for requests from any thread."""
 
     def __init__(
         self,
         decoder: Decoder,
         vocabulary: Vocabulary,
-        limits: Limits,
+        limits: EngineLimits,
         metrics: EngineMetrics,
         device: torch.device,
     ) -> None:

@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 @dataclass
-class Span:
+class CacheSpan:
     """The rows and positions that the next call of the model writes."""
 
     first_row: int = 0
@@ -30,7 +30,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
 
     is_sliding = False
 
-    def __init__(self, span: Span, rows: int, capacity: int) -> None:
+    def __init__(self, span: CacheSpan, rows: int, capacity: int) -> None:
         super().__init__()
         self._span, self._rows, self._capacity = span, rows, capacity
 
@@ -58,7 +58,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
             value_states: as `key_states`.
 
         Returns:
-            Keys and values [rows of the span, head, `Span.length`, channel].
+            Keys and values [rows of the span, head, `CacheSpan.length`, channel].
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -106,7 +106,7 @@ class KvCache(Cache):  # type: ignore[misc] # as above
 
     def __init__(self, layers: int, rows: int, capacity: int) -> None:
         """Args: capacity: positions of a row."""
-        self.span = Span()
+        self.span = CacheSpan()
         super().__init__(layers=[_Layer(self.span, rows, capacity) for _ in range(layers)])
 
     @property
@@ -123,7 +123,7 @@ class KvCache(Cache):  # type: ignore[misc] # as above
         first_position: int = 0,
         positions: torch.Tensor | None = None,
     ) -> None:
-        """Set the fields of `Span` for the next call of the model."""
+        """Set the fields of `CacheSpan` for the next call of the model."""
         span = self.span
         span.first_row, span.rows, span.length = first_row, rows, length
         span.first_position, span.positions = first_position, positions

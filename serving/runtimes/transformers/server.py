@@ -113,7 +113,7 @@ def _application(
     from serving.runtimes.large_requests import LargeRequests  # noqa: PLC0415 as above
     from serving.runtimes.transformers import memory  # noqa: PLC0415 it imports PyTorch
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 as above
-    from serving.runtimes.transformers.engine import Engine, Limits  # noqa: PLC0415 as above
+    from serving.runtimes.transformers.engine import EngineLimits, GenerationEngine  # noqa: PLC0415 as above
     from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: PLC0415 as above
     from serving.runtimes.transformers.openai.app import OpenAiApp  # noqa: PLC0415 as above
 
@@ -126,10 +126,10 @@ def _application(
     )
     sequences, context = cache
     _log.info("%d sequences of at most %d tokens", sequences, context)
-    limits = Limits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
+    limits = EngineLimits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
     # The first prompt allocates the cache, so that it is not in use yet.
     bounds = request_memory.bounds(settings, memory.main_memory(cache, device, warm.token_bytes))
-    engine = Engine(
+    engine = GenerationEngine(
         Decoder(loaded.model, sequences, context),
         loaded.vocabulary,
         limits,

@@ -14,6 +14,7 @@ import fcntl
 import os
 import struct
 
+from serving.system.io_vector import IoVector
 from serving.system.isolation import namespaces
 
 TYPE_CHECKING = False  # type checkers take it as true; `typing` costs memory in every container shim
@@ -61,12 +62,6 @@ def _system_call(number: int, *arguments: object) -> int:
     return result
 
 
-class _Vector(ctypes.Structure):
-    """struct iovec."""
-
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
 class BindCall:
     """A call of bind(2) that waits for `respond`."""
 
@@ -85,8 +80,8 @@ class BindCall:
         """
         size = min(self._length, 128)  # sizeof(struct sockaddr_storage)
         buffer = ctypes.create_string_buffer(size)
-        local = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size)
-        remote = _Vector(self._address, size)
+        local = IoVector(ctypes.cast(buffer, ctypes.c_void_p), size)
+        remote = IoVector(self._address, size)
         number = _PROCESS_VM_READV[os.uname().machine]
         read = _system_call(
             number,

@@ -72,7 +72,7 @@ _EQUAL, _MASKED_EQUAL = 4, 7
 _UNKNOWN = -1
 
 
-class _Argument(ctypes.Structure):
+class _ArgumentComparison(ctypes.Structure):
     """struct scmp_arg_cmp: a condition on an argument of the system call, numbered from 0.
 
     `_EQUAL` compares the argument with `first`; `_MASKED_EQUAL` its bits of the mask `first` with `second`.
@@ -128,13 +128,13 @@ def _build(library: ctypes.CDLL) -> bytes:
         for name in DENIED:
             _deny(library, context, name, errno.EPERM)
         for flag in CLONE_NAMESPACES:
-            _deny(library, context, "clone", errno.EPERM, _Argument(0, _MASKED_EQUAL, flag, flag))
+            _deny(library, context, "clone", errno.EPERM, _ArgumentComparison(0, _MASKED_EQUAL, flag, flag))
         for is_set, is_clear in _refused_personalities():
-            both = _Argument(0, _MASKED_EQUAL, is_set | is_clear, is_set)
+            both = _ArgumentComparison(0, _MASKED_EQUAL, is_set | is_clear, is_set)
             _deny(library, context, "personality", errno.EPERM, both)
         # The flags of clone3 are in memory, which a filter cannot read. The C library falls back to clone.
         _deny(library, context, "clone3", errno.ENOSYS)
-        _deny(library, context, "socket", errno.EPERM, _Argument(0, _EQUAL, VSOCK, 0))
+        _deny(library, context, "socket", errno.EPERM, _ArgumentComparison(0, _EQUAL, VSOCK, 0))
         return _exported(library, context)
     finally:
         library.seccomp_release(context)
@@ -154,7 +154,7 @@ def _refused_personalities() -> list[tuple[int, int]]:
 
 
 def _deny(
-    library: ctypes.CDLL, context: ctypes.c_void_p, name: str, error: int, *arguments: _Argument
+    library: ctypes.CDLL, context: ctypes.c_void_p, name: str, error: int, *arguments: _ArgumentComparison
 ) -> None:
     """Let a system call fail with this error; skip one without a known number, which the kernel lacks too."""
     number = library.seccomp_syscall_resolve_name(name.encode())
@@ -163,7 +163,7 @@ def _deny(
     if number == _UNKNOWN:
         return
     action = ctypes.c_uint32(_ERRNO | error)
-    array = (_Argument * len(arguments))(*arguments)
+    array = (_ArgumentComparison * len(arguments))(*arguments)
     _check(library.seccomp_rule_add_array(context, action, number, len(arguments), array), name)
 
 

@@ -1,1 +1,1 @@
-"""Sockets, and what listens and connects through them."""
+"""Sockets, and the listeners, servers and clients that use them."""

@@ -32,7 +32,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageAnswer:
     """The answer to a GET."""
 
     body: bytes
@@ -40,12 +40,12 @@ class Answer:
     content_type: str = PLAIN
 
 
-Page = Callable[[], Awaitable[Answer]]
+PageHandler = Callable[[], Awaitable[PageAnswer]]
 """Makes the answer to one request; `errors.Unavailable` becomes a 503."""
 
 
 @contextlib.asynccontextmanager
-async def serving(pages: Mapping[str, Page], host: str, port: int) -> AsyncIterator[int]:
+async def serving(pages: Mapping[str, PageHandler], host: str, port: int) -> AsyncIterator[int]:
     """Answer on this event loop while the block runs; yield the port.
 
     Args:
@@ -68,7 +68,7 @@ async def serving(pages: Mapping[str, Page], host: str, port: int) -> AsyncItera
 class _Site:
     """The open connections of one listener."""
 
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(self, pages: Mapping[str, PageHandler]) -> None:
         self._pages = pages
         self._connections: dict[asyncio.Task[None], int] = {}
         """The bytes of each one's answer; the oldest first."""
@@ -131,18 +131,20 @@ class _Site:
             writer.close()
             await writer.wait_closed()
 
-    async def _answer(self, method: str, path: str) -> Answer:
+    async def _answer(self, method: str, path: str) -> PageAnswer:
         if not method:
             return _refusal(HTTPStatus.BAD_REQUEST)
         page = self._pages.get(path)
         if page is None:
-            return Answer("".join(f"GET {known}\n" for known in self._pages).encode(), HTTPStatus.NOT_FOUND)
+            return PageAnswer(
+                "".join(f"GET {known}\n" for known in self._pages).encode(), HTTPStatus.NOT_FOUND
+            )
         if method not in ("GET", "HEAD"):
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             return await page()
         except errors.Unavailable as error:
-            return Answer(f"{error}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+            return PageAnswer(f"{error}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception:  # a bug of one page must not end the component
             log.exception("page %s", path)
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -156,11 +158,11 @@ def _request(head: bytes) -> tuple[str, str]:
     return parts[0], parts[1].partition("?")[0]
 
 
-def _refusal(status: HTTPStatus) -> Answer:
-    return Answer(f"{status.phrase}\n".encode(), status)
+def _refusal(status: HTTPStatus) -> PageAnswer:
+    return PageAnswer(f"{status.phrase}\n".encode(), status)
 
 
-def _head(answer: Answer) -> bytes:
+def _head(answer: PageAnswer) -> bytes:
     lines = [
         f"HTTP/1.1 {answer.status} {answer.status.phrase}",
         f"Content-Type: {answer.content_type}",

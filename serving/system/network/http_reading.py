@@ -15,7 +15,7 @@ _ENCODING = "Content-Encoding"
 _PLAIN = {"Accept-Encoding": "identity"}
 
 
-class Unreadable(errors.Unavailable):
+class UnreadablePage(errors.Unavailable):
     """An answer that is too long, or compressed. A retry would hardly get a different one."""
 
 
@@ -62,7 +62,7 @@ async def get(
         query: parameters to add to the address.
 
     Raises:
-        Unreadable: a longer answer, or a compressed one.
+        UnreadablePage: a longer answer, or a compressed one.
         errors.Unavailable: no answer in time, or the address is invalid. The message has no credentials of
             the address.
     """
@@ -72,12 +72,12 @@ async def get(
             url, params=query, headers=_PLAIN, timeout=timeout, allow_redirects=False
         ) as response:
             if (encoding := response.headers.get(_ENCODING, "identity").lower()) != "identity":
-                raise Unreadable(f"{_ENCODING}: must be identity, got {encoding[:40]!r}")
+                raise UnreadablePage(f"{_ENCODING}: must be identity, got {encoding[:40]!r}")
             body = bytearray()
             async for part in response.content.iter_any():
                 body += part
                 if len(body) > limit:
-                    raise Unreadable(f"an answer of more than {limit} bytes")
+                    raise UnreadablePage(f"an answer of more than {limit} bytes")
             return Page(response.status, bytes(body))
     except TimeoutError as error:
         raise errors.Unavailable(f"no answer within {seconds:g} s") from error

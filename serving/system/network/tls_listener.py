@@ -1,4 +1,4 @@
-"""Accepts TLS connections, and bounds what clients hold before their handshake has ended.
+"""Accepts TLS connections, and bounds the connections whose handshake has not ended.
 
 asyncio's servers bound the time of a handshake alone: clients that only connect take every descriptor.
 """

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from autoscaler import controller, other_writers, status
-from autoscaler.signals.exposition import Counts, ScaleTargetName, Tokens
+from autoscaler.signals.exposition import Counts, ScaleTargetName, TargetTokens
 from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
@@ -183,11 +183,11 @@ async def test_replicas_follow_the_waiting_tokens_that_gateways_count() -> None:
     api = autoscaled_api(1, 5, 1, metrics=[{"type": "TokenQueueDepth", "target": "500"}])
     pages = FakePages("d")
     pages.rates["d"] = 2.0
-    pages.tokens["d"] = Tokens(processed=100, waiting=100)
+    pages.tokens["d"] = TargetTokens(processed=100, waiting=100)
     async with running(api, pages):
         await ticks(pages, 20)
         assert replicas(api) == 1
-        pages.tokens["d"] = Tokens(processed=100, waiting=1900)
+        pages.tokens["d"] = TargetTokens(processed=100, waiting=1900)
         await until(lambda: replicas(api) == 4, "a replica for each 500 tokens")
         assert "TokenQueueDepth: 1.9e+03 at 500 each" in autoscaler_status(api)["reason"]
 

@@ -16,7 +16,7 @@ import pytest
 from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.training import digits
 from tests.rig.machine import addresses
 from tests.rig.machine.load_users import user_ids
@@ -78,7 +78,9 @@ def read(url: str) -> bytes:
         return bytes(response.read())
 
 
-async def search(generator: Generator, load: Load, *constraints: Constraint) -> tuple[State, Finished]:
+async def search(
+    generator: Generator, load: ExperimentLoad, *constraints: Constraint
+) -> tuple[State, Finished]:
     state, parts = highest_load.begin(load, constraints, LoadSettings()), []
     while isinstance(step := highest_load.next_step(state), MeasureLevel):
         if step.warmup:
@@ -92,7 +94,7 @@ async def search(generator: Generator, load: Load, *constraints: Constraint) -> 
 
 async def test_search_generates_requests_from_the_models_metadata(replica: str) -> None:
     description = json.loads(await asyncio.to_thread(read, f"{replica}/v2/models/digits"))
-    load = Load(window_seconds=1, warmup_seconds=1, max_level="4")
+    load = ExperimentLoad(window_seconds=1, warmup_seconds=1, max_level="4")
     plan = requests.plan(load, description, "digits", parameters={"batch": "2"})
     async with Generator.start(replica, plan, LoadSettings(), user_ids=user_ids()) as generator:
         state, end = await search(generator, load, Constraint(metric="errorRate", at_most="5%"))
@@ -107,7 +109,7 @@ async def test_requests_fail_and_the_window_ends_when_the_replica_dies(
 ) -> None:
     url, process = light
     description = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}]}
-    plan = requests.plan(Load(), description, "digits")
+    plan = requests.plan(ExperimentLoad(), description, "digits")
     async with Generator.start(url, plan, LoadSettings(), user_ids=user_ids()) as generator:
         alive = await generator.window(2, 0.4)
         process.send_signal(signal.SIGKILL)

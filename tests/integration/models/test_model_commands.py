@@ -15,7 +15,7 @@ from serving.data_dir import DataDir
 from serving.images.documents import oci
 from serving.images.documents.image import Blob
 from serving.images.registry import Credentials, Reference, Registry, manifests, uploads
-from serving.images.store.contents import Contents
+from serving.images.store.contents import StoreContents
 from serving.resources import kinds
 from tests.objects.models.foreign_models import RUN_ID, cache, run_directory
 from tests.objects.models.model_images import ForeignImage, gzip_bomb
@@ -205,7 +205,7 @@ async def test_a_store_of_another_user_is_reported(
 
     await life.version("v1", path=files())
     await life.ready("v1")
-    monkeypatch.setattr(Contents, "__init__", refuse)
+    monkeypatch.setattr(StoreContents, "__init__", refuse)
     code, _, err = await slipway("model", *command)
     assert (code, "belongs to the user of `slipway up`" in err) == (1, True)
 

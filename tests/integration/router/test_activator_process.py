@@ -16,7 +16,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds, names
-from serving.router.activator.forwarding import Listener
+from serving.router.activator.forwarding import BackendListener
 from serving.router.activator.process import Activator, connections
 from serving.router.plan.service import socket_name
 from serving.settings import RuntimeSettings, Settings
@@ -238,15 +238,15 @@ async def test_requests_to_a_deleted_service_are_answered_at_once(tmp_path: Path
 async def test_a_backend_is_opened_again_when_its_socket_could_not_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Listener.open
+    opened = BackendListener.open
     failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 2
 
-    async def open_later(listener: Listener) -> None:
+    async def open_later(listener: BackendListener) -> None:
         if listener.backend.name.startswith("default/digits-b/") and failures:
             raise failures.pop()
         await opened(listener)
 
-    monkeypatch.setattr(Listener, "open", open_later)
+    monkeypatch.setattr(BackendListener, "open", open_later)
     async with activator_rig(tmp_path) as rig:
         rig.route("bc")
         await until(rig.socket("c").exists)

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from serving.router.activator import held_backend
-from serving.router.activator.forwarding import Listener
+from serving.router.activator.forwarding import BackendListener
 from serving.router.activator.held_backend import HeldBackend, RequestObserver
 from serving.router.activator.request_queue import QueueTotals, Refusal
 from serving.router.plan.policy import RetryPolicy
@@ -42,7 +42,7 @@ class BackendsRig:
         self.events: list[str] = []
         self.cold: list[float] = []
         """-1 for each request without a ready replica, and the seconds that it waited."""
-        self.listeners: list[Listener] = []
+        self.listeners: list[BackendListener] = []
 
     async def backend(self, name: str = "default/digits-a/8080") -> HeldBackend:
         observer = RequestObserver(
@@ -55,7 +55,7 @@ class BackendsRig:
         )
         new_backend = HeldBackend(name, self.settings, self.totals, observer)
         path = self.root / str(len(self.listeners))
-        self.listeners.append(Listener(new_backend, path, self.settings, self.clients))
+        self.listeners.append(BackendListener(new_backend, path, self.settings, self.clients))
         await self.listeners[-1].open()
         return new_backend
 

@@ -7,7 +7,7 @@ import pytest
 
 from serving import errors
 from serving.resources import kinds
-from serving.resources.tuning.load import Load, RequestTemplate
+from serving.resources.tuning.load import ExperimentLoad, RequestTemplate
 from serving.resources.tuning.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
@@ -20,10 +20,15 @@ METADATA = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}
 
 @pytest.mark.parametrize(
     ("load", "expected"),
-    [(Load(), ["GET /v2/models/m"]), (Load(request_template=RequestTemplate(path="/mine")), [])],
+    [
+        (ExperimentLoad(), ["GET /v2/models/m"]),
+        (ExperimentLoad(request_template=RequestTemplate(path="/mine")), []),
+    ],
     ids=["described", "templated"],
 )
-async def test_metadata_is_read_when_the_load_has_no_requests(load: Load, expected: list[str]) -> None:
+async def test_metadata_is_read_when_the_load_has_no_requests(
+    load: ExperimentLoad, expected: list[str]
+) -> None:
     received: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -15,7 +15,7 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.tuning.experiment import Objective
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, FakeInstruments, died, trial
@@ -366,7 +366,7 @@ async def test_trial_of_long_windows_has_more_time() -> None:
         status = await trials.end_of()
     assert status["reason"] == "TimedOut"
     assert status["message"] == "not done after 0.132 s of load"
-    assert measurement_limit(Load(window_seconds=600, levels=["1"] * 8), DEFAULTS) > 8 * 600
+    assert measurement_limit(ExperimentLoad(window_seconds=600, levels=["1"] * 8), DEFAULTS) > 8 * 600
 
 
 async def test_deleted_trial_frees_its_cores_for_the_next() -> None:

@@ -2,7 +2,7 @@
 
 from serving.images.documents.output_manifest import Input
 from serving.runtimes.batching.batches import Outputs
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 
 UNLUCKY = 13.0
@@ -12,7 +12,7 @@ class ColumnModel:
     """Answers with the whole column doubled, or with its sum; fails for `UNLUCKY`."""
 
     inputs = (Input("x", "FP64", (-1,)),)
-    outputs = (Output("y", "FP64", (-1,)),)
+    outputs = (ModelOutput("y", "FP64", (-1,)),)
 
     def __init__(self, *, sums: bool = False) -> None:
         self._sums = sums

@@ -10,7 +10,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.surroundings import ready_version
 from tuner.search.decision_values import Confirm, Decision, Explore, Impossible, Recommend, Wait
-from tuner.search.problem import Budget, Earlier, Observation, Problem
+from tuner.search.problem import Budget, Earlier, Problem, TrialObservation
 from tuner.settings import SearchSettings
 
 NS = "default"
@@ -87,7 +87,7 @@ def model_version(name: str = "v1") -> Object:
 
 def plain(
     problem: Problem,
-    observations: Sequence[Observation],
+    observations: Sequence[TrialObservation],
     pending: Sequence[int],
     budget: Budget,
     earlier: Sequence[Earlier],

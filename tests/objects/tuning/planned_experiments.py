@@ -14,7 +14,7 @@ from tuner.objective import objective_value
 from tuner.planning import experiment as planning
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision_values import Decision
-from tuner.search.problem import Observation
+from tuner.search.problem import TrialObservation
 from tuner.settings import DEFAULTS
 from tuner.specs import rendering
 from tuner.specs.space import Space
@@ -70,16 +70,18 @@ def world(
         if index is not None and state.phase == "Succeeded" and state.result is not None:
             throughput_per_cost = state.result.throughput.value / rendered.cost_per_hour
             observation = (
-                Observation(index, log_objective=math.log(throughput_per_cost), noise=0.01, margins=(-0.5,))
+                TrialObservation(
+                    index, log_objective=math.log(throughput_per_cost), noise=0.01, margins=(-0.5,)
+                )
                 if throughput_per_cost > 0
-                else Observation(index, cause="crash")
+                else TrialObservation(index, cause="crash")
             )
         elif (
             index is not None
             and state.phase == "Failed"
             and state.reason not in {"LoadFailed", "Interrupted"}
         ):
-            observation = Observation(index, cause="boot")
+            observation = TrialObservation(index, cause="boot")
         records.append(TrialRecord(f"pe-{number}", body, state, index, objective, observation))
     experiment_object["status"] = status
     return ExperimentSnapshot(

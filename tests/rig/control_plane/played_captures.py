@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from serving import errors
-from serving.images.capturing.output_capture import Output, capture_to
+from serving.images.capturing.output_capture import CaptureSource, capture_to
 from serving.images.registry import Credentials, Reference, Registry
 from serving.objects import Object
 from serving.planning.models import capture, capture_job
@@ -58,7 +58,9 @@ class PlayedCaptures:
         store = self._root / job["metadata"]["uid"]
         try:
             async with Registry(Credentials.none()) as registry:
-                captured = await capture_to(registry, target, Output(root / below, root, origin), store)
+                captured = await capture_to(
+                    registry, target, CaptureSource(root / below, root, origin), store
+                )
         except errors.Permanent as error:
             raise AssertionError(error) from error
         self.pushes.append(job["metadata"]["name"])

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from serving import clock
-from serving.router.activator.forwarding import Listener
+from serving.router.activator.forwarding import BackendListener
 from serving.router.activator.grpc_forwarding import GrpcListener
 from serving.router.activator.held_backend import HeldBackend, RequestObserver
 from serving.router.activator.request_queue import QueueTotals
@@ -31,7 +31,7 @@ async def activator(gateway: GatewayRig, cluster: Cluster, **settings: Any) -> A
     async with aiohttp.ClientSession(auto_decompress=False) as session:
         held_backend = HeldBackend(cluster.name, chosen, QueueTotals(), RequestObserver(*[nothing] * 6))
         path = folder / socket_name(cluster.name)
-        listener: Listener | GrpcListener = Listener(held_backend, path, chosen, session)
+        listener: BackendListener | GrpcListener = BackendListener(held_backend, path, chosen, session)
         if cluster.h2c:
             sockets = gateway.data_dir.pod_sockets
             listener = GrpcListener(held_backend, path, sockets=sockets, connect_seconds=1)

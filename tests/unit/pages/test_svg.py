@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serving.pages import svg
-from serving.pages.svg import Scale
+from serving.pages.svg import AxisScale
 
 POSITIVE = st.floats(1e-6, 1e9)
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"))
@@ -15,7 +15,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters
 
 @given(st.lists(POSITIVE, min_size=1, max_size=6), st.booleans())
 def test_a_scale_holds_all_its_values_and_keeps_their_order(values: list[float], log: bool):  # noqa: FBT001
-    scale = Scale.around(values, 10, 110, log=log)
+    scale = AxisScale.around(values, 10, 110, log=log)
     places = [scale.at(value) for value in sorted(values)]
     assert places == sorted(places)
     assert all(10 <= place <= 110 for place in places)
@@ -24,20 +24,20 @@ def test_a_scale_holds_all_its_values_and_keeps_their_order(values: list[float],
 @given(POSITIVE, POSITIVE, st.booleans())
 def test_ticks_are_a_few_and_inside(a: float, b: float, log: bool):  # noqa: FBT001
     assume(max(a, b) / min(a, b) > 1.01)
-    scale = Scale.around([a, b], 0, 1, log=log)
+    scale = AxisScale.around([a, b], 0, 1, log=log)
     ticks = scale.ticks()
     assert 1 <= len(ticks) <= 17
     assert all(scale.low * (1 - 1e-9) <= tick <= scale.high * (1 + 1e-9) for tick in ticks)
 
 
 def test_ticks_are_round():
-    assert Scale(0.0, 10.0, 0, 1).ticks() == [0, 2, 4, 6, 8, 10]
-    assert Scale(0.9, 110.0, 0, 1, log=True).ticks() == [1, 10, 100]
-    assert [round(tick, 9) for tick in Scale(0.8, 12.0, 0, 1, log=True).ticks()] == [1, 2, 5, 10]
+    assert AxisScale(0.0, 10.0, 0, 1).ticks() == [0, 2, 4, 6, 8, 10]
+    assert AxisScale(0.9, 110.0, 0, 1, log=True).ticks() == [1, 10, 100]
+    assert [round(tick, 9) for tick in AxisScale(0.8, 12.0, 0, 1, log=True).ticks()] == [1, 2, 5, 10]
 
 
 def test_values_that_cannot_be_drawn_are_left_out_of_a_scale():
-    scale = Scale.around([math.nan, math.inf, -1.0, 2.0], 0, 1, log=True)
+    scale = AxisScale.around([math.nan, math.inf, -1.0, 2.0], 0, 1, log=True)
     assert scale.low < 2 < scale.high
 
 

@@ -9,7 +9,7 @@ from serving.images.documents.output_manifest import Input
 from serving.runtimes import process
 from serving.runtimes.batching import predictions
 from serving.runtimes.batching.batches import Outputs
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.settings import RuntimeSettings
 
@@ -28,7 +28,7 @@ class ShapedModel:
 
     def __init__(self, *shape: int) -> None:
         self.inputs = (Input("x", "FP32", shape),)
-        self.outputs = (Output("y", "FP32", (-1,)),)
+        self.outputs = (ModelOutput("y", "FP32", (-1,)),)
 
     def expected_seconds(self, request: InferenceRequest) -> float:
         return 0

@@ -7,7 +7,7 @@ import pytest
 from serving.resources.tuning.experiment import Constraint, Objective, ProfilingExperimentSpec, Setting
 from tuner import trial_record
 from tuner.observation import MOST_MARGIN, problem_of
-from tuner.search.problem import Observation
+from tuner.search.problem import TrialObservation
 from tuner.specs import scaling
 from tuner.specs.space import Space
 
@@ -68,7 +68,7 @@ def trial(reason: str = "Measured", purpose: str = "Explore", **status: Any) -> 
 
 def observed(
     body: dict[str, Any], objective: Objective = SPEC.objective, constraints: list[Constraint] | None = None
-) -> Observation | None:
+) -> TrialObservation | None:
     record = {"metadata": {"name": "pe-1"}, **body}
     return trial_record.read(
         record, SPACE, objective, SPEC.constraints if constraints is None else constraints

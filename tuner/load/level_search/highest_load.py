@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Window
 from tuner.load.level_search import load_model, results
 from tuner.load.level_search.load_model import LoadModel
@@ -83,7 +83,7 @@ _FLAT_LEVELS = 2
 
 
 def begin(
-    load: Load,
+    load: ExperimentLoad,
     constraints: Sequence[Constraint],
     settings: LoadSettings,
     stop_below_throughput: str | float | None = None,
@@ -95,7 +95,7 @@ def begin(
     return State(load, settings, tuple(constraints), float(stop_below_throughput or 0))
 
 
-def most_seconds(load: Load, settings: LoadSettings) -> float:
+def most_seconds(load: ExperimentLoad, settings: LoadSettings) -> float:
     """Return an upper limit of the seconds of a search: its windows, and the waits before them."""
     # The first rate may be measured twice, and each window of the search extended or repeated.
     windows = len(load.levels) + 1 if load.levels else 2 * MOST_LEVELS

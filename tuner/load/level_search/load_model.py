@@ -33,7 +33,7 @@ SAFETY = 2.5
 such windows of the same minute then meet them (2.33), and some more, as the search asks the same of the
 estimate from several trials, which is less certain than each of them."""
 PRIOR = ScatterPrior(scatter=0.2, worth=20.0, reach=1.5)
-"""The scatter of a latency percentile between windows, beside what few requests add: the windows of the
+"""The scatter of a latency percentile between windows, beside the error of few requests: the windows of the
 recorded trials are 0.27 off their curves, those far from the limit included (`benchmarks/trial_readings.py`).
 It weighs 20 windows: the ten of a trial say little about their own scatter, and an allowance that varies
 between trials makes their throughput vary. At a distance of 1.5 in log load a window has 0.6 of the weight of
@@ -41,7 +41,7 @@ a near one: the models of latency hold for a range of loads, not for all."""
 RATE_SCATTER = 0.07
 """The same scatter for throughput; the recorded trials are 0.09 off."""
 _STEP = 1.01
-"""Ratio between neighbouring candidate loads: a tenth of what one window can resolve."""
+"""Ratio between neighbouring candidate loads: a tenth of the resolution of one window."""
 _ROUNDING = 1e-6
 """Tolerance of floating point when users are rounded down."""
 _ROUNDS = 3

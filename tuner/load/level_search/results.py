@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Window
 from tuner.constraints import measured_value
 from tuner.load.level_search import load_model
@@ -24,7 +24,7 @@ _FINE = 1.1
 
 
 def state_of(
-    load: Load, constraints: Sequence[Constraint], windows: Sequence[Window], settings: LoadSettings
+    load: ExperimentLoad, constraints: Sequence[Constraint], windows: Sequence[Window], settings: LoadSettings
 ) -> State:
     """Return the state after the windows of an ended trial.
 

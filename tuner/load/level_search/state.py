@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Reason, Window
 from tuner.settings import LoadSettings
 
@@ -48,7 +48,7 @@ class LoadPoint:
 class State:
     """The windows so far, and the goal."""
 
-    load: Load
+    load: ExperimentLoad
     settings: LoadSettings
     constraints: tuple[Constraint, ...]
     stop_below: float

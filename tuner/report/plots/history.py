@@ -5,8 +5,8 @@ import math
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table, stairs, wide
-from serving.pages.svg import Scale, Tick, labelled_ticks
+from serving.pages.plots import Plot, PlotTable, stairs, wide
+from serving.pages.svg import AxisScale, Tick, labelled_ticks
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.plots import roles
@@ -34,9 +34,9 @@ def steps(report: Report) -> Plot | None:
     if not points:
         return None
     values = [estimate.value for _, estimate in points] + [value for _, value in best_so_far]
-    y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
+    y = AxisScale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
     last = max(2, *(row.number for row in report.trials))
-    x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
+    x = AxisScale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
     parts = [svg.frame(_trial_ticks(x, last), labelled_ticks(y, shown.write), "trial", shown.label)]
     parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in best_so_far]), "front"))
     kinds: set[str] = set()  # the roles in the plot
@@ -52,14 +52,14 @@ def steps(report: Report) -> Plot | None:
     return Plot(title, (svg.picture(title, *parts),), _steps_table(report, shown), roles.legend(kinds))
 
 
-def _failed(row: TrialRow, x: Scale) -> Markup:
+def _failed(row: TrialRow, x: AxisScale) -> Markup:
     """Return the mark of a trial without an objective: a short line on the axis of the trials."""
     path = f"M{x.at(row.number):.1f} {svg.HEIGHT - svg.BOTTOM:.1f}v-7"
     tip = f"trial {row.number}, {notation.spec(row.settings)}: {phrases.ended(row)}"
     return svg.element("path", {"class": "mark no", "d": path, "data-tip": tip})
 
 
-def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> Table:
+def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> PlotTable:
     def write(value: float | None) -> str:
         number = shown.shown(value) if value is not None else None
         return figures.DASH if number is None else shown.write(number)
@@ -67,7 +67,7 @@ def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> Table:
     has_regrets = any(step.expected_regret is not None for step in report.steps)
     if not has_regrets:
         rows = tuple((str(step.trial), write(step.best)) for step in report.steps)
-        return Table(("trial", "best so far"), rows)
+        return PlotTable(("trial", "best so far"), rows)
     rows_with_regret = tuple(
         (
             str(step.trial),
@@ -76,10 +76,10 @@ def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> Table:
         )
         for step in report.steps
     )
-    return Table(("trial", "best so far", "expected regret"), rows_with_regret)
+    return PlotTable(("trial", "best so far", "expected regret"), rows_with_regret)
 
 
-def _trial_ticks(x: Scale, last: int) -> list[Tick]:
+def _trial_ticks(x: AxisScale, last: int) -> list[Tick]:
     """Return at most _MOST_TICKS ticks at evenly spaced numbers of trials up to `last`."""
     step = math.ceil(last / _MOST_TICKS)
     return [Tick(x.at(number), str(number)) for number in range(step, last + 1, step)]
@@ -93,8 +93,10 @@ def expected_regret(report: Report) -> Plot | None:
     if len(regrets) < 2:
         return None
     last = max(2, *(step.trial for step in report.steps))
-    x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
-    y = Scale.around([regret for _, regret in regrets] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True)
+    x = AxisScale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
+    y = AxisScale.around(
+        [regret for _, regret in regrets] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True
+    )
     title = "Expected regret, by the trials of this experiment alone"
     parts = [svg.frame(_trial_ticks(x, last), labelled_ticks(y, figures.percent), "trial", "expected regret")]
     parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in regrets], "course rec"))
@@ -103,7 +105,7 @@ def expected_regret(report: Report) -> Plot | None:
         for trial, regret in regrets
     ]
     rows = tuple((str(trial), figures.percent(regret)) for trial, regret in regrets)
-    return Plot(title, (svg.picture(title, *parts),), Table(("after trial", "expected regret"), rows))
+    return Plot(title, (svg.picture(title, *parts),), PlotTable(("after trial", "expected regret"), rows))
 
 
 def lineup(report: Report) -> Plot | None:
@@ -119,7 +121,7 @@ def lineup(report: Report) -> Plot | None:
     if len(rows) < 2:
         return None
     ends = [end for _, _, e in rows for end in (e.value, e.high) if math.isfinite(end)]
-    x = Scale(0.0, max(ends) * 1.04, 12, svg.WIDTH - svg.RIGHT)
+    x = AxisScale(0.0, max(ends) * 1.04, 12, svg.WIDTH - svg.RIGHT)
     parts: list[Markup] = []
     for i, (css, choice, estimate) in enumerate(rows):
         name, interval = roles.LEGEND[css], notation.interval(estimate, shown.write)
@@ -134,11 +136,11 @@ def lineup(report: Report) -> Plot | None:
     return Plot(
         plot_title,
         (svg.picture(plot_title, *parts, height=10 + _BAR_HEIGHT * len(rows)),),
-        Table(("", "spec", shown.label), table),
+        PlotTable(("", "spec", shown.label), table),
     )
 
 
-def _bar(x: Scale, top: float, css: str, estimate: Estimate, *, title: str, tip: str) -> list[Markup]:
+def _bar(x: AxisScale, top: float, css: str, estimate: Estimate, *, title: str, tip: str) -> list[Markup]:
     """Return a bar with its interval, the title above the bar, and a tooltip."""
     box = {"x": x.start, "y": top + 14, "width": x.at(estimate.value) - x.start, "height": 16}
     ends = {"x1": x.at(estimate.low), "x2": x.at(estimate.high), "y1": top + 22, "y2": top + 22}

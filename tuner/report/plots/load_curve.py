@@ -3,8 +3,8 @@
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table, wide
-from serving.pages.svg import Scale, labelled_ticks
+from serving.pages.plots import Plot, PlotTable, wide
+from serving.pages.svg import AxisScale, labelled_ticks
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import notation
 from tuner.report.plots import roles
@@ -27,8 +27,8 @@ def load(report: Report) -> Plot | None:
     ]
     points += [(p.throughput.value, p.latency.value) for course in courses.values() for p in course.points]
     ys = [latency for _, latency in points] + bounds
-    x = Scale.around([rate for rate, _ in points], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
-    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
+    x = AxisScale.around([rate for rate, _ in points], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
+    y = AxisScale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     name = f"p{first.percentile} {notation.METRICS[first.metric]}"
     parts = [
         svg.frame(
@@ -55,7 +55,7 @@ def load(report: Report) -> Plot | None:
     )
 
 
-def _marks(pair: tuple[Window, LatencyAt], x: Scale, y: Scale, css: str, tip: str) -> list[Markup]:
+def _marks(pair: tuple[Window, LatencyAt], x: AxisScale, y: AxisScale, css: str, tip: str) -> list[Markup]:
     window, latency = pair
     at = x.at(window.throughput.value)
     return [
@@ -91,7 +91,7 @@ def _estimate(latency: LatencyAt) -> Estimate:
     return Estimate(value=latency.value, low=latency.low, high=latency.high)
 
 
-def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]], name: str) -> Table:
+def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]], name: str) -> PlotTable:
     rows = [
         (
             roles.LEGEND[css],
@@ -102,4 +102,4 @@ def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]]
         for css, points in lines.items()
         for w, v in points
     ]
-    return Table(("spec", "load", "requests per second", name), tuple(rows))
+    return PlotTable(("spec", "load", "requests per second", name), tuple(rows))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table, stairs, wide
-from serving.pages.svg import Scale, labelled_ticks
+from serving.pages.plots import Plot, PlotTable, stairs, wide
+from serving.pages.svg import AxisScale, labelled_ticks
 from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Front, Report
@@ -24,8 +24,8 @@ def front(report: Report, data: Front) -> Plot:
         else f"p{data.percentile} {notation.METRICS[data.measure]}"
     )
     ys = [point.y.value for point in data.points]
-    x = Scale.around([point.x for point in data.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
-    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
+    x = AxisScale.around([point.x for point in data.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
+    y = AxisScale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     parts = [
         svg.frame(
             labelled_ticks(x, figures.number), labelled_ticks(y, write), "cost per hour of a replica", name
@@ -50,7 +50,7 @@ def front(report: Report, data: Front) -> Plot:
     )
 
 
-def _front_table(report: Report, data: Front, name: str, write: Callable[[float], str]) -> Table:
+def _front_table(report: Report, data: Front, name: str, write: Callable[[float], str]) -> PlotTable:
     names = roles.names(report)
     rows = [
         (
@@ -61,10 +61,10 @@ def _front_table(report: Report, data: Front, name: str, write: Callable[[float]
         )
         for p in sorted(data.points, key=lambda p: (p.x, p.y.value))
     ]
-    return Table(("spec", "cost per hour", name, "on the front"), tuple(rows))
+    return PlotTable(("spec", "cost per hour", name, "on the front"), tuple(rows))
 
 
-def _bound_lines(report: Report, data: Front, y: Scale) -> list[Markup]:
+def _bound_lines(report: Report, data: Front, y: AxisScale) -> list[Markup]:
     bounds = [
         b.bound
         for b in report.question.constraints

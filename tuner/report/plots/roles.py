@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.svg import Scale
+from serving.pages.svg import AxisScale
 from tuner import notation
 from tuner.report.schema import Report
 
@@ -60,7 +60,7 @@ def names(report: Report) -> dict[str, str]:
     return {row.name: notation.spec(row.settings) for row in report.trials}
 
 
-def bound_line(y: Scale, bound: float) -> Markup:
+def bound_line(y: AxisScale, bound: float) -> Markup:
     """Return a horizontal line at a bound in seconds; empty if the bound is outside the scale."""
     if not y.low <= bound <= y.high:
         return Markup("")

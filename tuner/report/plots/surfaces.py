@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table, wide
-from serving.pages.svg import Scale, Tick, labelled_ticks
+from serving.pages.plots import Plot, PlotTable, wide
+from serving.pages.svg import AxisScale, Tick, labelled_ticks
 from tuner.report.schema import Axis, Curve, Report, Surface
 from tuner.report.surfaces import BAND
 from tuner.report.text import measure
@@ -66,7 +66,7 @@ def surface(report: Report, data: Surface) -> Plot:
     legend = [("framed", "the shown spec")]
     if any(share < _UNLIKELY for row in data.meets for share in row):
         legend.append(("hatch", "unlikely to meet the constraints"))
-    return Plot(title, pictures, Table(columns, rows), tuple(legend))
+    return Plot(title, pictures, PlotTable(columns, rows), tuple(legend))
 
 
 def _to_either_side(deviation: float) -> float:
@@ -187,9 +187,9 @@ def curve(report: Report, data: Curve) -> Plot:
     shown = measure.of(report.question)
     axis = report.question.axes[data.axis]
     series = {name: [shown.shown(v) or 0.0 for v in values] for name, values in _series(data).items()}
-    x = Scale(*_ends(axis, data), svg.LEFT + 14, svg.WIDTH - svg.RIGHT - 14)
+    x = AxisScale(*_ends(axis, data), svg.LEFT + 14, svg.WIDTH - svg.RIGHT - 14)
     values = [value for name in ("mean", "low", "high", "slice") for value in series[name]]
-    y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
+    y = AxisScale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
     places = [x.at(_place(axis, rank)) for rank in data.ranks]
 
     def points(name: str) -> list[tuple[float, float]]:
@@ -228,7 +228,7 @@ def curve(report: Report, data: Curve) -> Plot:
         ("rec", "with the other parameters of the shown spec"),
         ("average", "average over all specs, with its band"),
     )
-    return Plot(title, (svg.picture(title, *parts),), Table(columns, rows), legend)
+    return Plot(title, (svg.picture(title, *parts),), PlotTable(columns, rows), legend)
 
 
 def _series(data: Curve) -> dict[str, list[float]]:
@@ -254,7 +254,7 @@ def shares(report: Report) -> Plot | None:
     ordered = sorted(report.model.shares, key=lambda s: -s.share)
     rows = [(" with ".join(axes[i].name for i in share.axes), share.share) for share in ordered]
     drawn = rows[:_BARS]
-    x = Scale(0.0, max(0.01, *(share for _, share in drawn)), 12, svg.WIDTH - svg.RIGHT)
+    x = AxisScale(0.0, max(0.01, *(share for _, share in drawn)), 12, svg.WIDTH - svg.RIGHT)
     parts: list[Markup] = []
     for i, (name, share) in enumerate(drawn):
         top = 6 + i * 32
@@ -268,5 +268,5 @@ def shares(report: Report) -> Plot | None:
     return Plot(
         title,
         (picture,),
-        Table(("parameter", "share"), tuple((name, figures.percent(share)) for name, share in rows)),
+        PlotTable(("parameter", "share"), tuple((name, figures.percent(share)) for name, share in rows)),
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table
-from serving.pages.svg import Scale, labelled_ticks
+from serving.pages.plots import Plot, PlotTable
+from serving.pages.svg import AxisScale, labelled_ticks
 from tuner import notation
 from tuner.report.schema import BoundChange, PriceChange, Report, Segment
 from tuner.report.text import phrases
@@ -49,7 +49,7 @@ def _strip(
     """
     thresholds = [segment.start for segment in segments if segment.start > 0]
     positive = [value for value in [*thresholds, today] if value > 0] or [1.0]
-    x = Scale(min(positive) / _SPREAD, max(positive) * _SPREAD, 12, svg.WIDTH - 12, log=True)
+    x = AxisScale(min(positive) / _SPREAD, max(positive) * _SPREAD, 12, svg.WIDTH - 12, log=True)
     parts: list[Markup] = []
     for i, segment in enumerate(segments):
         start, end = x.at(segment.start), x.at(segment.end if segment.end is not None else math.inf)
@@ -75,7 +75,7 @@ def _strip(
     )
     picture = svg.picture(f"{title}: who wins", *parts, height=_HEIGHT)
     return Plot(
-        f"{title}: who wins", (picture,), Table((title, "wins", "against the recommended spec"), rows)
+        f"{title}: who wins", (picture,), PlotTable((title, "wins", "against the recommended spec"), rows)
     )
 
 

@@ -154,7 +154,7 @@ class _Plan:
         self._items: _Plan | None = None
 
     def member(self, key: str) -> "tuple[str, _Plan]":
-        """Return the path element of a map's key, and the plan of what is below."""
+        """Return the path element of a map's key, and the plan of the value below."""
         known = self.members.get(key)
         if known is None:
             known = (f"f:{key}", _plan(schemas.child(self.schema, key) or schemas.ANY))

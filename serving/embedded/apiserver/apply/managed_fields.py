@@ -90,7 +90,7 @@ def updated(
     *,
     now: str,
 ) -> list[Entry]:
-    """Return managedFields after a write other than apply: the writer owns what it changed, alone."""
+    """Return managedFields after a write other than apply: the writer alone owns the fields it changed."""
     difference = _difference(old, new, schema)
     changed = field_trees.union(difference.added, difference.modified)
     managers = _read(entries)

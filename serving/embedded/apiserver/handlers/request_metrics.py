@@ -1,4 +1,4 @@
-"""Counts requests, under the names of kube-apiserver: what `GET /metrics` of the API server shows.
+"""Counts requests, under the names of kube-apiserver, for `GET /metrics` of the API server.
 
 https://kubernetes.io/docs/reference/instrumentation/metrics/.
 """

@@ -8,7 +8,7 @@ from serving.objects import Object
 from serving.resources import kinds
 
 VERBS = ["get", "list", "watch"]
-"""What discovery offers for nodes."""
+"""The verbs that discovery lists for nodes."""
 READY = "Ready"
 
 

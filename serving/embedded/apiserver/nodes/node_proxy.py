@@ -27,7 +27,7 @@ PAGE_BYTES = 64 * 1024 * 1024
 an agent that has ended, and send more."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
 _FAILURES = (OSError, KeyError, TypeError, ValueError, http.client.HTTPException)
-"""There is no port file yet, or nothing listens at the port, or what listens is not the agent."""
+"""There is no port file yet, or nothing listens at the port, or another program than the agent does."""
 
 
 class NodeProxy:

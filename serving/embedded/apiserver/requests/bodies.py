@@ -25,7 +25,7 @@ _LABEL = "the body"
 """The name of the body in messages."""
 
 
-class _Loader(manifest_yaml.Loader):
+class _BodyLoader(manifest_yaml.Loader):
     """Refuses aliases, by which a short text makes a huge value, and nesting of more than DEEPEST levels.
 
     Deeper levels are not read: the loader is recursive.
@@ -98,7 +98,7 @@ def _yaml(body: bytes) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        value = yaml.load(body.decode(), _Loader)  # noqa: S506 a SafeLoader that can do even less
+        value = yaml.load(body.decode(), _BodyLoader)  # noqa: S506 a SafeLoader that can do even less
         _check_finite(value)
         return orjson.loads(orjson.dumps(value))
     except (yaml.YAMLError, ValueError, TypeError) as error:

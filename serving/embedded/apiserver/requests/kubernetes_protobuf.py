@@ -47,7 +47,7 @@ _INT_OR_STRING_TYPE, _INT_VALUE, _STRING_VALUE = 1, 2, 3
 _ONLY_FIELD = 1
 
 
-class _Field(NamedTuple):
+class _JsonField(NamedTuple):
     """A field of a message in JSON."""
 
     name: str
@@ -56,11 +56,11 @@ class _Field(NamedTuple):
 
 
 @cache
-def table() -> dict[str, dict[int, _Field]]:
+def table() -> dict[str, dict[int, _JsonField]]:
     """Return the fields of each message: message name → field number → field."""
     source = files(__package__).joinpath("kubernetes_protobuf.json").read_text(encoding="utf-8")
     return {
-        message: {int(number): _Field(name, type_) for number, (name, type_) in fields.items()}
+        message: {int(number): _JsonField(name, type_) for number, (name, type_) in fields.items()}
         for message, fields in json.loads(source).items()
     }
 
@@ -110,7 +110,7 @@ def _message(name: str, data: Content) -> dict[str, Any]:
     return message
 
 
-def _put(message: dict[str, Any], field: _Field, value: Content) -> None:
+def _put(message: dict[str, Any], field: _JsonField, value: Content) -> None:
     """Add one occurrence of a field to its message in JSON."""
     name, type_ = field
     if type_.startswith("[]"):

@@ -20,11 +20,11 @@ from serving.errors import Cause
 from serving.resources.formats import quantity
 
 Mode = Literal["complete", "partial", "sent"]
-"""What counts as a fault beside wrong values.
+"""The faults beside wrong values.
 
 complete: a missing required member, and a list that is too short: for whole objects.
 partial: a missing key of a list-map's item: for objects that defaults or an apply will complete.
-sent: as partial, and what pruning would change: nulls, unknown fields, quantities that are numbers.
+sent: as partial, and values that pruning would change: nulls, unknown fields, quantities that are numbers.
 """
 INT_LIMITS = {"int32": 2**31, "int64": 2**63}
 """One more than the largest integer of a format."""

@@ -25,12 +25,12 @@ from serving.resources.kinds import Kind
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Who writes, and how: what a client chooses beside the body."""
+    """Who writes, and how: the choices of a client beside the body."""
 
     manager: str
     """The field manager."""
     field_validation: str = "Strict"
-    """`Strict`, `Warn` or `Ignore`: what unknown fields lead to."""
+    """`Strict`, `Warn` or `Ignore`: the consequence of unknown fields."""
     subresource: str | None = None
     """None, `status` or `scale`."""
     force: bool = False
@@ -194,7 +194,7 @@ def _new_metadata(kind: Kind, meta: Object, namespace: str | None, request: Writ
     return object_meta.created(kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix)
 
 
-class _Body(NamedTuple):
+class _PrunedBody(NamedTuple):
     """A body without nulls and unknown fields; unchanged parts are those of the body that was sent."""
 
     object: Object
@@ -204,7 +204,7 @@ class _Body(NamedTuple):
     """Whether the body needed no pruning and has no wrong values; required members may be missing."""
 
 
-def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = None) -> _Body:
+def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = None) -> _PrunedBody:
     """Prune a body, and check its kind, its metadata and (by `field_validation`) its unknown fields."""
     if not isinstance(body, dict):
         raise status_errors.bad_request("the body of the request must be a JSON object")
@@ -219,7 +219,7 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
     new = {key: value for key, value in body.items() if value is not old.get(key)} if old else body
     faults = validation.check(new, schema, "sent")
     if not faults:
-        return _Body({**body, **header}, (), valid=True)
+        return _PrunedBody({**body, **header}, (), valid=True)
     obj = pruning.prune(body, schema)
     meta = obj.get("metadata", {})
     broken = validation.causes({"metadata": meta}, schema, "partial")
@@ -235,7 +235,7 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
             unknown,
         )
     warnings = texts if request.options.field_validation == "Warn" else ()
-    return _Body({**obj, **header}, warnings, valid=False)
+    return _PrunedBody({**obj, **header}, warnings, valid=False)
 
 
 def _in_scope(kind: Kind, old: Object, obj: Object, request: WriteRequest) -> Object:

@@ -43,7 +43,7 @@ class _CachedHeader:
     """Scopes of the token: those of the request, and those that the registry has asked for."""
 
 
-class Tokens:
+class RegistryTokens:
     """The authorization headers of one client, for any number of registries."""
 
     def __init__(

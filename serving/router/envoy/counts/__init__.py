@@ -1,1 +1,1 @@
-"""Counts of requests, answers and tokens: what Envoy counts, what its module counts, and their values."""
+"""Counts of requests, answers and tokens: those of Envoy, those of its module, and their values."""

@@ -1,8 +1,8 @@
 """Counts of tokens as values.
 
-For each backend there are pairs of counters: what requests admit, and what they settle as tokens are read and
-generated. Their difference waits. Envoy tells its module of every end of a request, that of an aborted one
-included, so that no request leaves a difference behind.
+For each backend there are pairs of counters: amounts that requests admit, and amounts that they settle as
+tokens are read and generated. Their difference waits. Envoy tells its module of every end of a request, that
+of an aborted one included, so that no request leaves a difference behind.
 """
 
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ class TokenCounts:
         return self.counters.get("generated_tokens", 0)
 
     def waiting(self, name: str) -> int:
-        """Return what requests have admitted and not settled, of one of `PAIRS`."""
+        """Return the amount that requests have admitted and not settled, of one of `PAIRS`."""
         return max(0, self.counters.get(f"{name}_admitted", 0) - self.counters.get(f"{name}_settled", 0))
 
     def age(self, now: float) -> float:

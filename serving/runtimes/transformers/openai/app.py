@@ -19,7 +19,7 @@ from serving.runtimes import request_body
 from serving.runtimes.large_requests import BodyRoom, LargeRequests, too_many
 from serving.runtimes.request_body import Receive
 from serving.runtimes.served_model import ServedModel
-from serving.runtimes.transformers.engine import Engine, Generation
+from serving.runtimes.transformers.engine import Generation, GenerationEngine
 from serving.runtimes.transformers.generation import GenerationRequest, Part
 from serving.runtimes.transformers.openai import requests, responses
 from serving.runtimes.transformers.openai.requests import ChatBody, CompletionBody, Streaming
@@ -51,7 +51,7 @@ class OpenAiApp:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: GenerationEngine,
         vocabulary: Vocabulary,
         served: ServedModel,
         settings: RuntimeSettings,
@@ -346,7 +346,7 @@ async def _until_end(parts: asyncio.Queue[Part]) -> AsyncIterator[Part]:
 
 
 async def _disconnected(
-    receive: Receive, generation: Generation, engine: Engine, parts: asyncio.Queue[Part]
+    receive: Receive, generation: Generation, engine: GenerationEngine, parts: asyncio.Queue[Part]
 ) -> None:
     """Cancel a generation when its client disconnects, and end the wait for its parts."""
     with contextlib.suppress(asyncio.CancelledError):

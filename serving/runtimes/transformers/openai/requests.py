@@ -43,7 +43,7 @@ Stop = str | Annotated[list[str], Field(max_length=4)] | None
 
 @dataclass(frozen=True)
 class Streaming:
-    """What a client wants of a stream."""
+    """The options of a stream."""
 
     has_usage: bool
     """Whether it ends with the numbers of tokens."""

@@ -20,7 +20,7 @@ def event(document: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GeneratedAnswer:
     """The fields that all parts of one answer share."""
 
     id: str
@@ -49,7 +49,7 @@ class Answer:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
 
 
-class Chat(Answer):
+class Chat(GeneratedAnswer):
     """The answer of `/v1/chat/completions`."""
 
     def whole(self, text: str, choices: Sequence[TokenChoice], last: Part) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Chat(Answer):
         }
 
 
-class Completion(Answer):
+class Completion(GeneratedAnswer):
     """The answer of `/v1/completions`."""
 
     def whole(self, text: str, choices: Sequence[TokenChoice], last: Part) -> dict[str, Any]:

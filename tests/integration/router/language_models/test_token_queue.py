@@ -10,7 +10,7 @@ from autoscaler.observation import EngineLoad
 from autoscaler.policy.config import Metric
 from autoscaler.policy.tokens import HEADROOM, TokenRates
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Parser, ScaleTargetName, Tokens
+from autoscaler.signals.exposition import Parser, ScaleTargetName, TargetTokens
 from autoscaler.signals.token_board import QUEUED_SECONDS, TokenBoard
 from serving import clock
 from serving.router.metrics import token_page
@@ -30,7 +30,7 @@ async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
         yield chat
 
 
-def reported(chat: Chat, after: float = 0.0) -> Tokens:
+def reported(chat: Chat, after: float = 0.0) -> TargetTokens:
     """Return the tokens on the gateway's metrics page, as the autoscaler reads it in `after` seconds."""
     labels = {CLUSTER.name: Labels("default", "chat", "a", "chat-a")}
     now = clock.now().timestamp() + after
@@ -101,7 +101,7 @@ async def test_request_at_zero_waits_with_its_tokens_and_age_until_a_replica_str
         chat.engine.stop_after = 16
         held_backend.set_replicas([Endpoint(engine_address(), 8080)])
         await chat.until(lambda counts: counts.waiting("output") == 40 - 16)
-        assert reported(chat) == Tokens(processed=reported(chat).processed, waiting=40 - 16)
+        assert reported(chat) == TargetTokens(processed=reported(chat).processed, waiting=40 - 16)
         asked.cancel()
         await asyncio.wait([asked])
         await chat.until_settled()

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import ScaleTargetName, Tokens
+from autoscaler.signals.exposition import ScaleTargetName, TargetTokens
 from autoscaler.signals.token_board import QUEUED_SECONDS, TokenBoard
 
 CHAT, OTHER = ScaleTargetName("default", "chat-a"), ScaleTargetName("default", "chat-b")
@@ -19,7 +19,7 @@ def reading(
     queued: float = 0,
     age: float = LONG,
 ) -> Reading:
-    tokens = Tokens(processed, waiting=10 * queued, queued=queued, age=age)
+    tokens = TargetTokens(processed, waiting=10 * queued, queued=queued, age=age)
     return Reading(gateway, at, started, {}, tokens={CHAT: tokens})
 
 

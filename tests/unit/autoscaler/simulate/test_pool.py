@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate.pool import Pool
+from autoscaler.simulate.pool import ReplicaPool
 from autoscaler.simulate.startup import Startup, around, fleet
 
 
-def pool(ready: int = 0, startup: Startup | None = None, limit: int = 10) -> Pool:
+def pool(ready: int = 0, startup: Startup | None = None, limit: int = 10) -> ReplicaPool:
     fixed = startup or around(10, jitter=0, failure_share=0)
-    return Pool(fixed, np.random.default_rng(1), limit, ready, 0.0)
+    return ReplicaPool(fixed, np.random.default_rng(1), limit, ready, 0.0)
 
 
 def test_a_replica_is_ready_after_its_start_and_paid_from_its_order() -> None:

@@ -127,7 +127,9 @@ def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity
     learned, band = scaled.learned(now), decision.forecast
     assert learned is not None
     assert band is not None
-    state = status.build(status.Content(decision, 2, 2, [], learned=learned), {}, 1, "2026-11-22T05:00:00Z")
+    state = status.build(
+        status.StatusContent(decision, 2, 2, [], learned=learned), {}, 1, "2026-11-22T05:00:00Z"
+    )
     text = explained(scaler(**state))
     assert source in re.sub(r" {3,}", "  ", text)
     assert re.search(r"start-up +42 s +a high quantile of its starts", text)

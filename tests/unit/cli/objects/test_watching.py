@@ -7,7 +7,7 @@ import pytest
 
 from serving import errors
 from serving.cli.objects import watching
-from serving.cli.output.formats import Output
+from serving.cli.output.formats import OutputFormat
 from serving.kube.connection.client import Listing, WatchEvent
 from serving.objects import Object
 from serving.resources import kinds
@@ -53,9 +53,9 @@ async def test_an_object_alone_is_printed_when_the_api_has_forgotten_its_changes
     kube = ForgetfulKube()
     kube.add(kinds.CONFIG_MAP, _map("chosen"))
     newest = kube.add(kinds.CONFIG_MAP, _map("other"))["metadata"]["resourceVersion"]
-    selection = watching.Selection(kinds.CONFIG_MAP, "default", "chosen")
+    selection = watching.WatchedObjects(kinds.CONFIG_MAP, "default", "chosen")
     with pytest.raises(Ended):
-        await watching.follow(kube, selection, Output("name"), by_arm=False)
+        await watching.follow(kube, selection, OutputFormat("name"), by_arm=False)
     assert kube.watches == [(newest, "metadata.name=chosen")] * 2
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
@@ -64,9 +64,9 @@ async def test_an_object_alone_is_printed_when_the_api_has_forgotten_its_changes
 
 async def test_an_object_that_does_not_exist_is_not_waited_for() -> None:
     kube = ForgetfulKube()
-    selection = watching.Selection(kinds.CONFIG_MAP, "default", "absent")
+    selection = watching.WatchedObjects(kinds.CONFIG_MAP, "default", "absent")
     with pytest.raises(errors.NotFound):
-        await watching.follow(kube, selection, Output("name"), by_arm=False)
+        await watching.follow(kube, selection, OutputFormat("name"), by_arm=False)
     assert not kube.watches
 
 
@@ -92,6 +92,6 @@ async def test_an_api_that_restarts_is_waited_for_when_it_has_forgotten_changes(
     newest = kube.add(kinds.CONFIG_MAP, _map("a"))["metadata"]["resourceVersion"]
     with pytest.raises(Ended):
         await watching.follow(
-            kube, watching.Selection(kinds.CONFIG_MAP, "default"), Output("name"), by_arm=False
+            kube, watching.WatchedObjects(kinds.CONFIG_MAP, "default"), OutputFormat("name"), by_arm=False
         )
     assert (kube.lists, kube.watches) == (3, [(newest, "")] * 2)

@@ -6,7 +6,7 @@ from serving.cli.output import formats
 
 @pytest.mark.parametrize("name", ["table", "wide", "json", "yaml", "name"])
 def test_a_plain_format_is_its_name(name: str) -> None:
-    assert formats.parse(name) == formats.Output(name)
+    assert formats.parse(name) == formats.OutputFormat(name)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
-from serving.embedded.supervisor.supervisor import Component, Supervisor
+from serving.embedded.supervisor.supervisor import SupervisedComponent, Supervisor
 from serving.settings import SupervisorSettings
 from serving.system import processes
 from serving.system.network import kept_sockets, sockets
@@ -28,18 +28,20 @@ SECONDS = 5.0
 FIRST, SECOND = ProcessIdentity("boot", 1, 1), ProcessIdentity("boot", 2, 2)
 
 
-def answer(*numbers: int) -> liveness.Answer:
+def answer(*numbers: int) -> liveness.LivenessAnswer:
     """Return an answer with reserved ports."""
-    return liveness.Answer([sockets.reserve(ADDRESS, port).detach() for port in numbers], is_complete=True)
+    return liveness.LivenessAnswer(
+        [sockets.reserve(ADDRESS, port).detach() for port in numbers], is_complete=True
+    )
 
 
-def ports(component: Component) -> set[int]:
+def ports(component: SupervisedComponent) -> set[int]:
     return {place.port for place in component.kept.places}
 
 
 @pytest.fixture
-def component() -> Iterator[Component]:
-    made = Component("node", FIRST)
+def component() -> Iterator[SupervisedComponent]:
+    made = SupervisedComponent("node", FIRST)
     with closing(made.kept):
         yield made
 
@@ -56,7 +58,7 @@ async def test_sockets_are_passed_with_each_answer_and_remain_bound_when_the_com
     path = tmp_path / "node.sock"
     with closing(KeptSockets()) as of_component:
         async with liveness.answering(path, of_component.to_pass):
-            assert await liveness.ask(path, SECONDS) == liveness.Answer([], is_complete=True)
+            assert await liveness.ask(path, SECONDS) == liveness.LivenessAnswer([], is_complete=True)
             place = of_component.add(sockets.reserve(ADDRESS, PORT))
             answer = await liveness.ask(path, SECONDS)
             assert answer is not None
@@ -97,11 +99,11 @@ async def test_component_answers_again_when_a_supervisor_has_closed_its_connecti
     async with liveness.answering(path, list):
         with socket.socket(socket.AF_UNIX) as impatient:
             impatient.connect(str(path))
-        assert await liveness.ask(path, SECONDS) == liveness.Answer([], is_complete=True)
+        assert await liveness.ask(path, SECONDS) == liveness.LivenessAnswer([], is_complete=True)
 
 
 def test_what_the_supervisor_keeps_is_the_newest_answer_when_the_process_that_was_asked_still_runs(
-    component: Component,
+    component: SupervisedComponent,
 ) -> None:
     component.note_answer(answer(PORT, PORT + 1), FIRST)
     component.note_answer(answer(PORT + 1), FIRST)
@@ -109,7 +111,7 @@ def test_what_the_supervisor_keeps_is_the_newest_answer_when_the_process_that_wa
 
 
 def test_pod_between_two_ends_of_the_node_is_kept_when_its_answer_is_read_after_the_end(
-    component: Component,
+    component: SupervisedComponent,
 ) -> None:
     component.note_answer(answer(PORT, PORT + 1), FIRST)
     component.identity = None
@@ -120,14 +122,16 @@ def test_pod_between_two_ends_of_the_node_is_kept_when_its_answer_is_read_after_
     assert ports(component) == {PORT, PORT + 2}
 
 
-def test_other_places_are_kept_when_an_answer_is_a_part(component: Component) -> None:
+def test_other_places_are_kept_when_an_answer_is_a_part(component: SupervisedComponent) -> None:
     component.note_answer(answer(PORT), FIRST)
     component.note_answer(answer(PORT + 1)._replace(is_complete=False), FIRST)
     assert ports(component) == {PORT, PORT + 1}
     assert component.answered is not None
 
 
-def test_component_has_not_answered_when_the_answer_is_its_predecessors(component: Component) -> None:
+def test_component_has_not_answered_when_the_answer_is_its_predecessors(
+    component: SupervisedComponent,
+) -> None:
     component.identity = SECOND
     component.note_answer(answer(PORT), FIRST)
     assert component.answered is None

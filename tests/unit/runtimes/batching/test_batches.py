@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.batching import batches
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 
@@ -56,7 +56,7 @@ class Two:
     """A model of two inputs, of which one has a second dimension that is open."""
 
     inputs = (Input("ids", "INT64", (-1, -1)), Input("scale", "FP32", (-1,)))
-    outputs = (Output("y", "FP32", (-1,)),)
+    outputs = (ModelOutput("y", "FP32", (-1,)),)
 
     def expected_seconds(self, request: InferenceRequest) -> float:
         return 0
@@ -112,7 +112,7 @@ def test_an_invalid_request_is_refused_before_it_is_joined(wrong: InferenceReque
 def test_a_fixed_first_dimension_is_an_obstacle(
     inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
 ) -> None:
-    obstacle = batches.obstacle([Input("x", "FP32", inputs)], [Output("y", "FP32", outputs)])
+    obstacle = batches.obstacle([Input("x", "FP32", inputs)], [ModelOutput("y", "FP32", outputs)])
     assert obstacle.startswith(named)
 
 

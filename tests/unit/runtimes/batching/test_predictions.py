@@ -18,7 +18,7 @@ from serving.runtimes.batching.batch_queue import BatchQueue
 from serving.runtimes.batching.batches import Outputs
 from serving.runtimes.batching.predictions import BatchedPredictions, Predictions, SinglePredictions
 from serving.runtimes.large_requests import LargeRequests
-from serving.runtimes.model import Model, Output
+from serving.runtimes.model import LoadedModel, ModelOutput
 from serving.runtimes.open_inference.app import InferenceApp
 from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 from serving.runtimes.request_memory import RequestMemory
@@ -43,7 +43,7 @@ class Doubling:
     calls: list[list[float]] = field(default_factory=list)
     may_go_on: threading.Event = field(default_factory=threading.Event)
     inputs = (Input("x", "FP64", (-1, 1)),)
-    outputs = (Output("y", "FP64", (-1, 1)),)
+    outputs = (ModelOutput("y", "FP64", (-1, 1)),)
 
     def expected_seconds(self, request: InferenceRequest) -> float:
         return self.seconds
@@ -79,7 +79,7 @@ async def make() -> AsyncIterator[Callable[..., BatchedPredictions]]:
     with ThreadPoolExecutor(1) as worker:
 
         def gathered(
-            model: Model, size: int = 32, patience: float = 0.0, room: int = 1000
+            model: LoadedModel, size: int = 32, patience: float = 0.0, room: int = 1000
         ) -> BatchedPredictions:
             return BatchedPredictions(model, SETTINGS, worker, BatchQueue(size, patience, room))
 

@@ -10,7 +10,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 
@@ -25,20 +25,20 @@ def ask(array: np.ndarray, datatype: str = "FP64", *output_names: str) -> Infere
 def test_a_regressor_has_no_probabilities() -> None:
     estimator = Estimator(LinearRegression().fit(ROWS, ROWS.sum(axis=1)), OutputManifest())
     assert estimator.inputs == (Input("input", "FP64", (-1, 2)),)
-    assert estimator.outputs == (Output("predict", "FP64", (-1,)),)
+    assert estimator.outputs == (ModelOutput("predict", "FP64", (-1,)),)
     ((tensor, _),) = estimator.infer(ask(ROWS))
     assert np.allclose(tensor.array, ROWS.sum(axis=1))
 
 
 def test_several_targets_are_columns_of_predict() -> None:
     estimator = Estimator(LinearRegression().fit(ROWS, ROWS), OutputManifest())
-    assert estimator.outputs == (Output("predict", "FP64", (-1, 2)),)
+    assert estimator.outputs == (ModelOutput("predict", "FP64", (-1, 2)),)
 
 
 def test_probabilities_have_rows_first_when_there_are_several_targets() -> None:
     model = DecisionTreeClassifier(random_state=1).fit(ROWS, ROWS.astype(int))
     estimator = Estimator(model, OutputManifest())
-    assert estimator.outputs[1] == Output("probabilities", "FP64", (-1, 2, 2))
+    assert estimator.outputs[1] == ModelOutput("probabilities", "FP64", (-1, 2, 2))
     ((tensor, _),) = estimator.infer(ask(ROWS[:3], "FP64", "probabilities"))
     expected = [[[1 - x, x], [1 - y, y]] for x, y in ROWS[:3].tolist()]
     assert tensor.array.tolist() == expected
@@ -47,7 +47,7 @@ def test_probabilities_have_rows_first_when_there_are_several_targets() -> None:
 def test_probabilities_are_no_output_when_targets_differ_in_the_number_of_classes() -> None:
     model = DecisionTreeClassifier(random_state=1).fit(ROWS, [[0, 0], [1, 1], [0, 2], [1, 0]])
     estimator = Estimator(model, OutputManifest())
-    assert estimator.outputs == (Output("predict", "INT64", (-1, 2)),)
+    assert estimator.outputs == (ModelOutput("predict", "INT64", (-1, 2)),)
     ((tensor, _),) = estimator.infer(ask(ROWS[1:2]))
     assert tensor.array.tolist() == [[1, 1]]
 
@@ -68,7 +68,10 @@ def test_a_list_with_the_probabilities_of_each_row_has_rows_first() -> None:
 
 def test_text_labels_are_bytes() -> None:
     estimator = Estimator(LogisticRegression().fit(ROWS, ["no", "yes", "no", "yes"]), OutputManifest())
-    assert estimator.outputs == (Output("predict", "BYTES", (-1,)), Output("probabilities", "FP64", (-1, 2)))
+    assert estimator.outputs == (
+        ModelOutput("predict", "BYTES", (-1,)),
+        ModelOutput("probabilities", "FP64", (-1, 2)),
+    )
 
 
 def test_text_input_is_decoded() -> None:

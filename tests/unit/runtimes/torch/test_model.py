@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.model import Output
+from serving.runtimes.model import ModelOutput
 from serving.runtimes.open_inference import protocol, tensors
 from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from tests.rig import optional_modules
@@ -72,7 +72,10 @@ def test_inputs_are_matched_by_argument_name_in_any_order(net: Any, mixed: "Torc
         Input("weights", "FP32", (-1, 4)),
         Input("scale", "FP32", (1,)),
     )
-    assert mixed.outputs == (Output("output_0", "FP32", (-1, 3)), Output("output_1", "BOOL", (-1, 3)))
+    assert mixed.outputs == (
+        ModelOutput("output_0", "FP32", (-1, 3)),
+        ModelOutput("output_1", "BOOL", (-1, 3)),
+    )
     (mean, _), (positive, _) = mixed.infer(ask())
     with torch.inference_mode():
         expected = net(

@@ -138,8 +138,10 @@ class Client:
 class Rig:
     def __init__(self, sequences: int = 4, waiting: int = 8, per_step: int = 100) -> None:
         self.decoder = CountingDecoder()
-        limits = engine.Limits(sequences, 100, waiting, per_step)
-        self.engine = engine.Engine(self.decoder, Letters(), limits, EngineMetrics("m"), torch.device("cpu"))
+        limits = engine.EngineLimits(sequences, 100, waiting, per_step)
+        self.engine = engine.GenerationEngine(
+            self.decoder, Letters(), limits, EngineMetrics("m"), torch.device("cpu")
+        )
         self.thread = threading.Thread(target=self.engine.run, daemon=True)
 
     def submit(self, prompt: int, tokens: int, **fields: object) -> "tuple[Client, Generation]":

@@ -9,25 +9,25 @@ import pytest
 
 from serving import errors
 from serving.system.network import http_pages
-from serving.system.network.http_pages import Answer
+from serving.system.network.http_pages import PageAnswer
 
 pytestmark = pytest.mark.timeout(30)
 LARGE = b"x" * 20_000_000
 
 
-async def page() -> Answer:
-    return Answer(b"ready\n", content_type="text/plain; version=1")
+async def page() -> PageAnswer:
+    return PageAnswer(b"ready\n", content_type="text/plain; version=1")
 
 
-async def large() -> Answer:
-    return Answer(LARGE)
+async def large() -> PageAnswer:
+    return PageAnswer(LARGE)
 
 
-async def unavailable() -> Answer:
+async def unavailable() -> PageAnswer:
     raise errors.Unavailable("Envoy does not answer")
 
 
-async def broken() -> Answer:
+async def broken() -> PageAnswer:
     raise KeyError("a bug")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import Permanent
-from serving.resources.tuning.load import KeyOf, Load, RequestTemplate
+from serving.resources.tuning.load import ExperimentLoad, KeyOf, RequestTemplate
 from tuner.load import requests
 from tuner.load.plan import LoadRequest
 
@@ -17,7 +17,7 @@ DESCRIPTION = {"name": "digits", "inputs": [{"name": "input", "datatype": "FP64"
 
 def recorded(*lines: str, mode: str = "closed") -> tuple[LoadRequest, ...]:
     return requests.plan(
-        Load(mode=mode, requests=RECORDED), None, "digits", recorded="\n".join(lines)
+        ExperimentLoad(mode=mode, requests=RECORDED), None, "digits", recorded="\n".join(lines)
     ).requests
 
 
@@ -27,7 +27,7 @@ def test_template_parameters_are_replaced_in_path_headers_and_body() -> None:
         headers={"x-batch": "${batch}"},
         body='{"n": ${batch}, "m": "$${batch} $"}',
     )
-    plan = requests.plan(Load(request_template=template), None, "digits", parameters={"batch": "8"})
+    plan = requests.plan(ExperimentLoad(request_template=template), None, "digits", parameters={"batch": "8"})
     (request,) = plan.requests
     assert request.path == "/v2/models/digits/infer"
     assert request.headers == {"x-batch": "8", "content-type": "application/json"}
@@ -39,7 +39,7 @@ def test_unknown_parameter_is_refused_with_its_field() -> None:
     with pytest.raises(
         Permanent, match=r"load.requestTemplate.body: .* one of batch, model, not \"\$\{bach\}\""
     ):
-        requests.plan(Load(request_template=template), None, "digits", parameters={"batch": "8"})
+        requests.plan(ExperimentLoad(request_template=template), None, "digits", parameters={"batch": "8"})
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,9 @@ def test_invalid_line_is_refused_with_its_number(lines: list[str], message: str)
 
 def test_requests_are_generated_from_metadata_by_seed() -> None:
     def generated(seed: int) -> tuple[LoadRequest, ...]:
-        return requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=seed).requests
+        return requests.plan(
+            ExperimentLoad(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=seed
+        ).requests
 
     first = generated(4)
     assert len(first) == 16
@@ -199,6 +201,9 @@ def test_large_inputs_give_few_requests() -> None:
 
 def test_locustfile_is_unchanged_and_requires_a_closed_loop() -> None:
     reference = KeyOf(name="load", key="locustfile.py")
-    assert requests.plan(Load(locustfile=reference), None, "m", locustfile="x = 1").locustfile == "x = 1"
+    assert (
+        requests.plan(ExperimentLoad(locustfile=reference), None, "m", locustfile="x = 1").locustfile
+        == "x = 1"
+    )
     with pytest.raises(Permanent, match=r"load.mode: must be closed with a locustfile"):
-        requests.plan(Load(locustfile=reference, mode="open"), None, "m", locustfile="x = 1")
+        requests.plan(ExperimentLoad(locustfile=reference, mode="open"), None, "m", locustfile="x = 1")

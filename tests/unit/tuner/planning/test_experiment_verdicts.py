@@ -20,7 +20,7 @@ from tests.objects.tuning.planned_experiments import (
     world,
 )
 from tuner.planning import experiment as planning
-from tuner.search.decision_values import Alternative, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.decision_values import Decision, Explore, Impossible, IndexedAlternative, Recommend, Wait
 from tuner.search.problem import Budget
 
 RECOMMEND = Recommend(0, 0.03, "regret", best=0)
@@ -64,7 +64,7 @@ def test_recommendation_after_too_few_trials_begins_with_not_settled() -> None:
 
 def test_recommendation_has_the_best_other_spec_of_its_price_and_the_rule() -> None:
     trials = [(0, measured(100.0)), (2, measured(60.0)), (2, measured(66.0))]
-    other = Alternative(2, 0.91, "OnlySafe")
+    other = IndexedAlternative(2, 0.91, "OnlySafe")
     body = status(world(*trials), replace(RECOMMEND, probability=0.995, alternative=other))
     recommended, best = body["recommendation"], body["best"]
     assert recommended["probability"] == best["probability"] == 0.995

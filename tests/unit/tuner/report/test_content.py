@@ -12,7 +12,7 @@ import pytest
 from serving.errors import SpaceInvalid
 from serving.objects import Object
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Window
 from tests.objects.tuning import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
@@ -127,7 +127,9 @@ def loads_of(row: Object, bound: float) -> list[tuple[float, float]]:
     """Return the needed bound and the throughput of each load of a trial; its result needs `bound`."""
     windows = [Window.model_validate(window) for window in row["windows"]]
     limit = Constraint(metric="latency", percentile=99, at_most=f"{1000 * bound:g}ms")
-    loads = results.load_points(results.state_of(Load(), [limit], windows, DEFAULTS.load), every=False)
+    loads = results.load_points(
+        results.state_of(ExperimentLoad(), [limit], windows, DEFAULTS.load), every=False
+    )
     pairs = [(load.needs[0], load.window.throughput.value) for load in loads]
     return [*pairs, (bound, row["result"]["throughput"]["value"])]
 

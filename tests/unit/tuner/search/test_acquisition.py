@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from tuner.search.acquisition import log_expected_improvement, log_trial_cost, score
 from tuner.search.posterior import Prediction
-from tuner.search.problem import Observation
+from tuner.search.problem import TrialObservation
 from tuner.search.surrogate import Posterior
 
 ONE = np.ones(1)
@@ -57,9 +57,14 @@ def test_score_falls_with_the_cost_of_the_trial():
 
 
 def test_trial_cost_of_a_spec_that_will_not_boot_is_that_of_failed_trials():
-    seen = [Observation(0, log_objective=0.0, seconds=30.0), Observation(1, cause="timeout", seconds=120.0)]
+    seen = [
+        TrialObservation(0, log_objective=0.0, seconds=30.0),
+        TrialObservation(1, cause="timeout", seconds=120.0),
+    ]
     assert np.exp(log_trial_cost(seen, np.array([1.0, 0.5, 0.0]))) == pytest.approx([30, 75, 120])
 
 
 def test_trial_costs_are_equal_before_a_trial_ran():
-    assert np.ptp(log_trial_cost([Observation(0, cause="crash", seconds=9.0)], np.array([1.0, 0.1]))) == 0
+    assert (
+        np.ptp(log_trial_cost([TrialObservation(0, cause="crash", seconds=9.0)], np.array([1.0, 0.1]))) == 0
+    )

@@ -8,7 +8,7 @@ import pytest
 from tests.reference.known_surfaces import KnownService, grid, play
 from tuner.search.decision_values import Confirm, Explore, Impossible, Recommend, Wait
 from tuner.search.next_decision import decide
-from tuner.search.problem import Budget, Observation
+from tuner.search.problem import Budget, TrialObservation
 from tuner.settings import SearchSettings
 
 NEVER_ENOUGH = replace(SearchSettings(), regret=0.0, hopeless=0.0)
@@ -37,7 +37,9 @@ def test_decision_over_a_thousand_specs_takes_under_a_second_of_a_core():
     space = grid(range(10), range(10), range(10), log_bounds=(0.0,))
     rng = np.random.default_rng(0)
     seen = [
-        Observation(int(row), log_objective=float(space.coordinates[row].sum()), noise=0.1, margins=(-0.5,))
+        TrialObservation(
+            int(row), log_objective=float(space.coordinates[row].sum()), noise=0.1, margins=(-0.5,)
+        )
         for row in rng.choice(space.size, 30, replace=False)
     ]
     began = time.process_time()
@@ -110,7 +112,7 @@ def test_decision_compares_the_best_spec_with_the_best_other_one_of_its_price():
 @pytest.mark.parametrize(("margin", "safe"), [(-1.0, True), (-0.01, False)])
 def test_decision_is_safe_only_when_its_best_spec_is(margin: float, safe: bool):  # noqa: FBT001 a parameter
     space = grid(range(4), log_bounds=(0.0,))
-    seen = [Observation(row, log_objective=1.0, margins=(margin,), margin_noise=0.1) for row in (0, 3)]
+    seen = [TrialObservation(row, log_objective=1.0, margins=(margin,), margin_noise=0.1) for row in (0, 3)]
     decision = decide(space, seen, (), Budget(8), settings=NEVER_ENOUGH)
     assert (decision.best in (0, 3), decision.is_safe) == (True, safe)
 
@@ -167,7 +169,7 @@ def test_impossible_bound_ends_with_the_constraint_and_the_nearest_spec():
 
 def test_search_names_no_constraint_when_nothing_boots():
     problem = KnownService().problem
-    observations = [Observation(row, cause="crash") for row in range(6)]
+    observations = [TrialObservation(row, cause="crash") for row in range(6)]
     assert decide(problem, observations, [], Budget(6), settings=NEVER_ENOUGH) == Impossible(
         None, None, (), 0.0
     )
@@ -175,7 +177,7 @@ def test_search_names_no_constraint_when_nothing_boots():
 
 def test_search_continues_while_nothing_has_booted():
     problem = KnownService().problem
-    observations = [Observation(row, cause="crash") for row in range(6)]
+    observations = [TrialObservation(row, cause="crash") for row in range(6)]
     decision = decide(problem, observations, [], Budget(20), settings=NEVER_ENOUGH)
     assert isinstance(decision, Explore)
     assert decision.indices[0] not in range(6)
@@ -198,7 +200,7 @@ def test_only_spec_of_a_space_is_recommended_if_it_meets_its_constraints():
         KnownService().problem,
         **{name: getattr(KnownService().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")},
     )
-    seen = Observation(0, log_objective=1.0, noise=0.01)
+    seen = TrialObservation(0, log_objective=1.0, noise=0.01)
     decision = decide(problem, [seen], [], Budget(20), settings=NEVER_ENOUGH)
     assert isinstance(decision, Confirm)
     assert isinstance(

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.reference.known_surfaces import grid
 from tuner.search import next_decision, ranking
-from tuner.search.decision_values import Alternative, Impossible
+from tuner.search.decision_values import Impossible, IndexedAlternative
 from tuner.search.next_decision import decide
 from tuner.search.posterior import predict
-from tuner.search.problem import Budget, Observation
+from tuner.search.problem import Budget, TrialObservation
 from tuner.search.ranking import (
     EQUAL,
     MeanMargins,
@@ -31,13 +31,13 @@ ENOUGH = SearchSettings(regret=1.0)
 """Ends a search at `LEAST_TRIALS`, but for its confirmations."""
 
 
-def seen(row: int, objective: float, margin: float, **more) -> Observation:
-    return Observation(
+def seen(row: int, objective: float, margin: float, **more) -> TrialObservation:
+    return TrialObservation(
         row, log_objective=objective, margins=(margin,), **{"noise": 0.01, "margin_noise": 0.01, **more}
     )
 
 
-def best(observations: list[Observation], quantile: float = Z99) -> list[int]:
+def best(observations: list[TrialObservation], quantile: float = Z99) -> list[int]:
     return [spec.index for spec in ranked(observations, predict(SPACE, observations), quantile=quantile)]
 
 
@@ -67,7 +67,7 @@ def test_spec_that_broke_its_bound_on_average_or_failed_once_is_no_candidate():
         seen(5, 1.0, -0.1),
         seen(5, 1.0, 0.2, confirms=True),
         seen(11, 2.0, -1.0),
-        Observation(11, cause="memory", confirms=True),
+        TrialObservation(11, cause="memory", confirms=True),
     ]
     assert best(observations) == [0]
 
@@ -95,9 +95,9 @@ def test_spec_whose_trials_all_stopped_early_ranks_but_is_not_the_best(monkeypat
 
 
 def test_nearest_spec_ran_every_time():
-    observations = [Observation(0, cause="boot"), seen(1, 0.0, 0.7), seen(2, 0.0, 0.3)]
+    observations = [TrialObservation(0, cause="boot"), seen(1, 0.0, 0.7), seen(2, 0.0, 0.3)]
     assert nearest(observations) == MeanMargins(2, (0.3,))
-    crashed = Observation(2, cause="crash", confirms=True)
+    crashed = TrialObservation(2, cause="crash", confirms=True)
     assert nearest([*observations, crashed]) == MeanMargins(1, (0.7,))
     assert nearest(observations[:1]) is None
     assert nearest([observations[2], crashed]) is None
@@ -112,9 +112,9 @@ def test_nearest_spec_is_by_mean_margins():
 def test_search_names_no_constraint_when_the_only_spec_that_ran_crashes_later(margins):
     space = replace(SPACE, log_bounds=tuple(0.0 for _ in margins))
     observations = [
-        *(Observation(row, cause="crash") for row in range(8)),
-        Observation(8, log_objective=0.0, noise=0.01, margins=margins),
-        Observation(8, cause="crash", confirms=True),
+        *(TrialObservation(row, cause="crash") for row in range(8)),
+        TrialObservation(8, log_objective=0.0, noise=0.01, margins=margins),
+        TrialObservation(8, cause="crash", confirms=True),
     ]
     end = decide(space, observations, (), Budget(10), settings=SearchSettings())
     assert isinstance(end, Impossible)
@@ -123,7 +123,7 @@ def test_search_names_no_constraint_when_the_only_spec_that_ran_crashes_later(ma
 
 def test_every_spec_that_ran_is_a_spec_without_constraints():
     space = grid(range(4), range(3))
-    observations = [Observation(row, log_objective=float(row), noise=0.01) for row in (0, 4, 9)]
+    observations = [TrialObservation(row, log_objective=float(row), noise=0.01) for row in (0, 4, 9)]
     specs = ranked(observations, predict(space, observations), quantile=Z99)
     assert [spec.index for spec in specs] == [9, 4, 0]
     assert np.all([spec.safety == 0 for spec in specs])
@@ -237,15 +237,15 @@ def test_alternative_is_the_best_complete_spec_of_the_same_price():
     chosen, same, worse = spec(0, 1.0), spec(1, 0.8), spec(2, 0.5)
     early, dearer = spec(3, 0.9, complete=False), spec(4, 0.9)
     order = ordered([chosen, same, worse, early, dearer])
-    assert alternative(order, chosen, log_cost) == Alternative(1, 0.995, "BetterObjective")
+    assert alternative(order, chosen, log_cost) == IndexedAlternative(1, 0.995, "BetterObjective")
     assert alternative(order, dearer, log_cost) is None
 
 
 def test_spec_is_not_complete_when_no_trial_gave_its_objective():
     space = grid(range(3), log_bounds=(0.0,))
-    stopped = Observation(0, log_objective=1.0, margins=(-1.0,), censored=True)
-    broken = Observation(0, margins=(0.5,))
-    whole = Observation(1, log_objective=0.5, margins=(-1.0,))
+    stopped = TrialObservation(0, log_objective=1.0, margins=(-1.0,), censored=True)
+    broken = TrialObservation(0, margins=(0.5,))
+    whole = TrialObservation(1, log_objective=0.5, margins=(-1.0,))
     seen = [stopped, broken, whole]
     specs = ranked(seen, predict(space, seen), quantile=1.6)
     assert {spec.index: spec.complete for spec in specs} == {0: False, 1: True}

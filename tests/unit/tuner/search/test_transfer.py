@@ -7,7 +7,7 @@ import pytest
 from tests.reference.known_surfaces import KnownService, grid, play
 from tuner.search.decision_values import Explore
 from tuner.search.next_decision import decide
-from tuner.search.problem import Budget, Earlier, Observation
+from tuner.search.problem import Budget, Earlier, TrialObservation
 from tuner.search.transfer import earlier_models, learn, log_merits
 from tuner.settings import SearchSettings
 
@@ -102,8 +102,8 @@ def of_kinds(*kinds: float) -> np.ndarray:
     return np.array(kinds)[KINDS.ranks[:, 0]] + 0.2 * KINDS.ranks[:, 1]
 
 
-def seen_of(values: np.ndarray, rows) -> tuple[Observation, ...]:
-    return tuple(Observation(int(row), log_objective=float(values[row]), noise=0.01) for row in rows)
+def seen_of(values: np.ndarray, rows) -> tuple[TrialObservation, ...]:
+    return tuple(TrialObservation(int(row), log_objective=float(values[row]), noise=0.01) for row in rows)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_earlier_model_includes_the_expected_scaling_of_both_spaces():
     space = grid(tuple(float(at) for at in range(12)), log_bounds=(0.0,))
     step = np.where(space.coordinates[:, 0] >= 8, 2.0, 0.0)
     space = replace(space, expected=step, expected_margins=-step[:, None])
-    seen = tuple(Observation(row, log_objective=0.0, margins=(0.0,)) for row in range(6))
+    seen = tuple(TrialObservation(row, log_objective=0.0, margins=(0.0,)) for row in range(6))
     (lesson,) = earlier_models(space, [Earlier("e", space, seen)])
     assert np.diff(lesson.objective) == pytest.approx(np.diff(step), abs=0.01)
     assert np.diff(lesson.log_values[0]) == pytest.approx(-np.diff(step), abs=0.01)
@@ -160,11 +160,13 @@ def test_search_leaves_specs_near_failed_ones_despite_earlier_experiments():
     space = grid(tuple(float(batch) for batch in range(9)), (0.0, 1.0, 2.0, 3.0, 4.0))
     values = 0.5 * space.ranks[:, 0] + 0.1 * space.ranks[:, 1]
     old = Earlier("old", space, seen_of(values, range(0, 45, 3)))
-    tried: list[Observation] = []
+    tried: list[TrialObservation] = []
     while not any(observation.boots for observation in tried):
         (row,) = decide(space, tried, (), Budget(30), [old], settings=SETTINGS).indices
         boots = space.ranks[row, 0] < 4
-        tried.append(Observation(row, log_objective=1.0) if boots else Observation(row, cause="crash"))
+        tried.append(
+            TrialObservation(row, log_objective=1.0) if boots else TrialObservation(row, cause="crash")
+        )
     assert len(tried) <= 5
 
 
@@ -206,7 +208,7 @@ def test_first_spec_is_one_that_booted_in_earlier_experiments(similar):
 
 
 def test_earlier_experiment_whose_specs_never_booted_is_not_learned_from():
-    never = Earlier("e", SERVICE.problem, tuple(Observation(row, cause="crash") for row in range(20)))
+    never = Earlier("e", SERVICE.problem, tuple(TrialObservation(row, cause="crash") for row in range(20)))
     assert learn(SERVICE.problem, [never], []) is None
 
 
@@ -221,7 +223,7 @@ def test_earlier_experiment_without_prices_predicts_the_same_at_any_prices():
 
     free = space((0.0, 0.0, 0.0, 0.0))
     free = replace(free, expected=free.log_cost)
-    seen = tuple(Observation(row, log_objective=float(row % 5)) for row in range(0, 12, 2))
+    seen = tuple(TrialObservation(row, log_objective=float(row % 5)) for row in range(0, 12, 2))
     earlier = [Earlier("e", free, seen)]
     ours = space((3.0, 0.0, 1.0, 2.0))
     (same,), (priced,) = (

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from serving.errors import SpaceInvalid
 from serving.resources.formats import quantity
 from serving.resources.tuning.experiment import ProfilingExperimentSpec, Setting
-from tuner.specs.space import Axis, Space
+from tuner.specs.space import Space, SpaceAxis
 
 
 def spec_of(*groups: tuple[str, list[dict[str, Any]]]) -> ProfilingExperimentSpec:
@@ -30,7 +30,7 @@ def parameter(name: str, type_: str = "discrete", scale: str = "", **space: Any)
     return {"name": name, "parameterType": type_, "scale": scale, "feasibleSpace": space}
 
 
-def axis(category: str, name: str, type_: str = "discrete", scale: str = "", **space: Any) -> Axis:
+def axis(category: str, name: str, type_: str = "discrete", scale: str = "", **space: Any) -> SpaceAxis:
     return Space.of(spec_of((category, [parameter(name, type_, scale, **space)]))).axes[0]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from autoscaler.simulate.workloads.load import TIMEOUT, Requests
 from autoscaler.simulate.workloads.service import ServiceOptions, service
-from autoscaler.simulate.workloads.traces import BinTrace, Unreadable, parse
+from autoscaler.simulate.workloads.traces import BinTrace, UnreadableTrace, parse
 
 DAY = 86_400
 
@@ -46,7 +46,7 @@ def test_history_keeps_its_length_when_history_and_days_do_not_both_fit() -> Non
 
 
 def test_history_of_the_whole_trace_is_refused_with_the_file() -> None:
-    with pytest.raises(Unreadable, match=r"x\.csv: of 2 days, 2 days of history leave nothing"):
+    with pytest.raises(UnreadableTrace, match=r"x\.csv: of 2 days, 2 days of history leave nothing"):
         service("x", bins(2), ServiceOptions(history=2), 0)
 
 
@@ -131,13 +131,13 @@ def test_requests_are_simulated_one_by_one_when_only_the_history_is_busy() -> No
 
 
 def test_a_trace_of_seconds_is_refused_with_its_length() -> None:
-    with pytest.raises(Unreadable, match=r"x\.csv: 0 s are too short"):
+    with pytest.raises(UnreadableTrace, match=r"x\.csv: 0 s are too short"):
         service("x", BinTrace("x.csv", 0.0, 1.0, np.empty(0)), ServiceOptions(), 0)
 
 
 def test_a_part_without_requests_is_refused() -> None:
     silent = BinTrace("x.csv", 0.0, 60.0, np.zeros(100))
-    with pytest.raises(Unreadable, match=r"x\.csv: no request arrives"):
+    with pytest.raises(UnreadableTrace, match=r"x\.csv: no request arrives"):
         service("x", silent, ServiceOptions(), 0)
 
 
@@ -150,7 +150,7 @@ def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones(
     trace = parse("clients.csv", f"window_start_s,client_id,rate_rps\n{rows}\n")
     simulated = service("x", trace, ServiceOptions(client="a", history=0), 0).workload
     assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(1, rel=0.1)
-    with pytest.raises(Unreadable, match=r"clients\.csv: there is no client 'c'; there are a, b"):
+    with pytest.raises(UnreadableTrace, match=r"clients\.csv: there is no client 'c'; there are a, b"):
         service("x", trace, ServiceOptions(client="c"), 0)
 
 

@@ -6,7 +6,7 @@ from autoscaler.simulate.workloads.traces import (
     BinTrace,
     ClientTrace,
     RequestTrace,
-    Unreadable,
+    UnreadableTrace,
     parse,
 )
 
@@ -130,7 +130,7 @@ def test_clients_have_their_windows_and_laws() -> None:
     ],
 )
 def test_unreadable_value_is_reported_with_file_row_and_column(text: str, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UnreadableTrace, match=says):
         parse("x.csv", text)
 
 

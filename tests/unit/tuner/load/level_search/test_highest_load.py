@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tests.reference.queueing import BatchingTarget, Pipeline, QueueingTarget, exponential, steady_service
 from tuner.load.level_search import highest_load, load_model, messages, results
@@ -46,7 +46,7 @@ class SearchResult:
 
 def search(
     target: QueueingTarget | BatchingTarget,
-    load: Load,
+    load: ExperimentLoad,
     *constraints: Constraint,
     stop_below: float | None = None,
 ) -> SearchResult:
@@ -66,7 +66,7 @@ def search(
 
 @pytest.mark.parametrize(("servers", "capacity"), [(1, 100), (2, 200), (4, 400)])
 def test_closed_loop_ends_at_the_knee_without_constraints(servers: int, capacity: float) -> None:
-    outcome = search(QueueingTarget(steady_service(0.01), servers), Load())
+    outcome = search(QueueingTarget(steady_service(0.01), servers), ExperimentLoad())
     assert outcome.end.reason == "Measured"
     assert outcome.result.throughput.value == pytest.approx(capacity, rel=0.05)
     assert outcome.levels[:2] == [1, 2]
@@ -78,14 +78,14 @@ def test_closed_loop_ends_at_the_knee_without_constraints(servers: int, capacity
 
 def test_closed_loop_reaches_the_full_throughput_within_a_latency_limit() -> None:
     """16 servers of 10 ms and one queue: some 80 users meet 50 ms, and 16 give the same throughput."""
-    outcome = search(QueueingTarget(steady_service(0.01), 16), Load(), p99("50ms"))
+    outcome = search(QueueingTarget(steady_service(0.01), 16), ExperimentLoad(), p99("50ms"))
     assert outcome.result.meets == "Yes"
     assert outcome.result.throughput.value == pytest.approx(1600, rel=0.06)
 
 
 def test_users_are_bisected_when_few_meet_the_limit() -> None:
     """Exponential service at four servers: the p99 without a queue is 46 ms, so 60 ms allow a short queue."""
-    outcome = search(QueueingTarget(exponential(0.01), 4), Load(), p99("60ms"))
+    outcome = search(QueueingTarget(exponential(0.01), 4), ExperimentLoad(), p99("60ms"))
     levels = sorted(set(outcome.levels))
     assert outcome.end.reason == "Measured"
     assert outcome.result.meets != "No"
@@ -95,7 +95,7 @@ def test_users_are_bisected_when_few_meet_the_limit() -> None:
 
 
 def test_search_ends_after_one_short_window_when_one_user_breaks_the_limit() -> None:
-    outcome = search(QueueingTarget(steady_service(0.2)), Load(), p99("100ms"))
+    outcome = search(QueueingTarget(steady_service(0.2)), ExperimentLoad(), p99("100ms"))
     assert (outcome.end.reason, outcome.levels, outcome.result.meets) == ("BreaksConstraint", [1], "No")
     assert outcome.seconds < 6
     assert "100ms allowed" in outcome.end.message
@@ -103,13 +103,13 @@ def test_search_ends_after_one_short_window_when_one_user_breaks_the_limit() -> 
 
 def test_result_is_unsure_when_one_user_nearly_meets_the_limit() -> None:
     """The p99 is 101 ms, which a trial cannot distinguish from 100 ms."""
-    outcome = search(QueueingTarget(steady_service(0.09, 0.05)), Load(), p99("100ms"))
+    outcome = search(QueueingTarget(steady_service(0.09, 0.05)), ExperimentLoad(), p99("100ms"))
     assert (outcome.end.reason, outcome.result.meets) == ("Measured", "Unsure")
     assert outcome.result.level == 1
 
 
 def test_failed_requests_break_a_latency_limit() -> None:
-    outcome = search(QueueingTarget(steady_service(0.01), failing=0.1), Load(), p99("100ms"))
+    outcome = search(QueueingTarget(steady_service(0.01), failing=0.1), ExperimentLoad(), p99("100ms"))
     assert outcome.end.reason == "BreaksConstraint"
     assert "failed" in outcome.end.message
 
@@ -117,22 +117,22 @@ def test_failed_requests_break_a_latency_limit() -> None:
 def test_error_rate_is_a_constraint() -> None:
     limit = Constraint(metric="errorRate", at_most="1%")
     assert (
-        search(QueueingTarget(steady_service(0.01), failing=0.2), Load(), limit).end.reason
+        search(QueueingTarget(steady_service(0.01), failing=0.2), ExperimentLoad(), limit).end.reason
         == "BreaksConstraint"
     )
-    assert search(QueueingTarget(steady_service(0.01)), Load(), limit).end.reason == "Measured"
+    assert search(QueueingTarget(steady_service(0.01)), ExperimentLoad(), limit).end.reason == "Measured"
 
 
 def test_search_ends_without_a_whole_window_when_the_spec_cannot_beat_the_best() -> None:
     """One server gives 100 requests/s to any number of users; two users, who could give 200, break 15 ms."""
-    saturated = search(QueueingTarget(steady_service(0.01)), Load(), p99("50ms"), stop_below=300)
-    limited = search(QueueingTarget(steady_service(0.01)), Load(), p99("15ms"), stop_below=300)
+    saturated = search(QueueingTarget(steady_service(0.01)), ExperimentLoad(), p99("50ms"), stop_below=300)
+    limited = search(QueueingTarget(steady_service(0.01)), ExperimentLoad(), p99("15ms"), stop_below=300)
     for outcome in (saturated, limited):
         assert outcome.end.reason == "CannotBeatBest"
         assert outcome.seconds < 13
         assert "300 requests/s" in outcome.end.message
     assert (
-        search(QueueingTarget(steady_service(0.01)), Load(), p99("50ms"), stop_below=99).end.reason
+        search(QueueingTarget(steady_service(0.01)), ExperimentLoad(), p99("50ms"), stop_below=99).end.reason
         == "Measured"
     )
 
@@ -158,7 +158,7 @@ def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
         capacity = 1000 * servers / milliseconds
         target = QueueingTarget(steady_service(milliseconds / 1000), servers, seed=seed)
         constraint = p99(f"{milliseconds * limit:.3f}ms")
-        load = Load(window_seconds=4, max_level="64")
+        load = ExperimentLoad(window_seconds=4, max_level="64")
         outcome = search(target, load, constraint, stop_below=rival * capacity)
         reasons[outcome.end.reason] += 1
         if outcome.end.reason == "CannotBeatBest":
@@ -174,7 +174,7 @@ def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
 def test_search_does_not_end_early_when_a_measured_load_beats_the_best() -> None:
     """Two users on two servers do not queue: their p99 is 1.26 service times of 1.5, at the full capacity."""
     target = QueueingTarget(steady_service(0.002), 2, seed=0)
-    outcome = search(target, Load(window_seconds=4, max_level="64"), p99("3ms"), stop_below=750)
+    outcome = search(target, ExperimentLoad(window_seconds=4, max_level="64"), p99("3ms"), stop_below=750)
     assert (outcome.end.reason, outcome.result.level) == ("Measured", 2)
 
 
@@ -182,7 +182,7 @@ def test_search_does_not_end_early_when_a_measured_load_beats_the_best() -> None
 def test_open_loop_finds_the_rate_of_a_queue(limit: str, capacity: float) -> None:
     """M/M/1 with 100/s: the p99 is ln(100) / (100 - rate)."""
     outcome = search(
-        QueueingTarget(exponential(0.01), seed=2), Load(mode="open", window_seconds=20), p99(limit)
+        QueueingTarget(exponential(0.01), seed=2), ExperimentLoad(mode="open", window_seconds=20), p99(limit)
     )
     assert outcome.end.reason == "Measured"
     assert 0.6 * capacity < outcome.result.level < 1.25 * capacity
@@ -190,7 +190,7 @@ def test_open_loop_finds_the_rate_of_a_queue(limit: str, capacity: float) -> Non
 
 def test_search_continues_when_a_few_of_few_requests_are_slow() -> None:
     """At 5 requests/s the p99 is the slowest of some twenty; eight servers meet 60 ms at nearly 600/s."""
-    load, limit = Load(mode="open", window_seconds=4, warmup_seconds=1), p99("60ms")
+    load, limit = ExperimentLoad(mode="open", window_seconds=4, warmup_seconds=1), p99("60ms")
     targets = [QueueingTarget(exponential(0.01), 8, seed=seed) for seed in range(20)]
     rates = [search(target, load, limit).result.throughput.value for target in targets]
     assert min(rates) > 350
@@ -201,7 +201,7 @@ def test_allowance_makes_the_result_meet_the_limit_in_another_window(monkeypatch
     limit = p99("60ms")
 
     def breaks_again(seed: int) -> bool:
-        load = Load(mode="open", window_seconds=4, warmup_seconds=1)
+        load = ExperimentLoad(mode="open", window_seconds=4, warmup_seconds=1)
         outcome = search(QueueingTarget(exponential(0.01), 8, seed=seed), load, limit)
         again = QueueingTarget(exponential(0.01), 8, seed=100 + seed).window(
             "open", outcome.result.level, 7.5
@@ -217,7 +217,9 @@ def test_allowance_makes_the_result_meet_the_limit_in_another_window(monkeypatch
 
 def test_result_is_below_the_users_that_the_target_refuses() -> None:
     limit = Constraint(metric="errorRate", at_most="1%")
-    outcome = search(BatchingTarget(refuses_from=40), Load(window_seconds=2, warmup_seconds=1), limit)
+    outcome = search(
+        BatchingTarget(refuses_from=40), ExperimentLoad(window_seconds=2, warmup_seconds=1), limit
+    )
     assert 30 <= outcome.result.level < 40
     assert outcome.result.error_rate.value == 0
     assert "failed" in outcome.end.message
@@ -225,7 +227,7 @@ def test_result_is_below_the_users_that_the_target_refuses() -> None:
 
 def test_moved_result_gets_no_further_near_windows() -> None:
     """A defect of real trials: near 97 users 48 were measured, and then 50, 51 and 52 as the result moved."""
-    state = highest_load.begin(Load(window_seconds=2, warmup_seconds=1), [p99("100ms")], SETTINGS)
+    state = highest_load.begin(ExperimentLoad(window_seconds=2, warmup_seconds=1), [p99("100ms")], SETTINGS)
     for level in (1, 8, 40, 400, 176, 88, 239, 62):
         rate = 4000 * level / (level + 25)
         slow = 1.4 * level / rate
@@ -248,7 +250,7 @@ def test_moved_result_gets_no_further_near_windows() -> None:
 
 def test_growth_ends_when_more_users_are_expected_to_break_the_limit() -> None:
     """124 users have a p99 of 100 ms."""
-    outcome = search(BatchingTarget(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"))
+    outcome = search(BatchingTarget(), ExperimentLoad(window_seconds=2, warmup_seconds=1), p99("100ms"))
     assert max(outcome.levels) < 150
     assert len(outcome.levels) <= 10
 
@@ -256,7 +258,7 @@ def test_growth_ends_when_more_users_are_expected_to_break_the_limit() -> None:
 def test_search_ends_without_a_whole_window_when_the_curves_exclude_the_best() -> None:
     """The target gives at most 2,000 requests/s; single windows do not exclude more."""
     outcome = search(
-        BatchingTarget(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"), stop_below=3000
+        BatchingTarget(), ExperimentLoad(window_seconds=2, warmup_seconds=1), p99("100ms"), stop_below=3000
     )
     assert outcome.end.reason == "CannotBeatBest"
     assert max(outcome.state.planned) < 2
@@ -265,11 +267,11 @@ def test_search_ends_without_a_whole_window_when_the_curves_exclude_the_best() -
 @pytest.mark.parametrize(
     ("load", "reason"),
     [
-        (Load(), "a higher load is not expected to meet the constraints"),
-        (Load(max_level="1"), "no higher load is allowed"),
+        (ExperimentLoad(), "a higher load is not expected to meet the constraints"),
+        (ExperimentLoad(max_level="1"), "no higher load is allowed"),
     ],
 )
-def test_message_explains_why_no_higher_load_was_tried(load: Load, reason: str) -> None:
+def test_message_explains_why_no_higher_load_was_tried(load: ExperimentLoad, reason: str) -> None:
     state = highest_load.begin(load, [p99("100ms")], SETTINGS)
     state = highest_load.after(
         state,
@@ -281,14 +283,14 @@ def test_message_explains_why_no_higher_load_was_tried(load: Load, reason: str) 
 
 def test_one_stalled_window_lowers_the_result_little() -> None:
     """Its p99 is three times as high, which alone would allow a fifth of the users."""
-    load, limit = Load(window_seconds=2, warmup_seconds=1), p99("100ms")
+    load, limit = ExperimentLoad(window_seconds=2, warmup_seconds=1), p99("100ms")
     calm, stalled = (search(BatchingTarget(stalled=windows), load, limit).result for windows in ((), (0,)))
     assert stalled.throughput.value > 0.8 * calm.throughput.value
     assert stalled.level < calm.level
 
 
 def test_open_loop_ends_where_answers_fall_behind_without_constraints() -> None:
-    outcome = search(QueueingTarget(exponential(0.01), 4), Load(mode="open"))
+    outcome = search(QueueingTarget(exponential(0.01), 4), ExperimentLoad(mode="open"))
     assert 320 < outcome.result.level <= 430
     assert "fell behind" in outcome.end.message
     assert outcome.seconds < MOST_SECONDS
@@ -299,7 +301,7 @@ def test_load_settles_for_the_duration_of_an_answer_when_the_rate_changes(
     mode: str, levels: list[str]
 ) -> None:
     """Answers of 2 s: for as long after a change, as many come as at the rate before it."""
-    load = Load(mode=mode, levels=levels, window_seconds=20, warmup_seconds=1, max_level="100")
+    load = ExperimentLoad(mode=mode, levels=levels, window_seconds=20, warmup_seconds=1, max_level="100")
     state = highest_load.begin(load, [], SETTINGS)
     target = QueueingTarget(steady_service(2.0, 0.01), 1000)
     warmups = []
@@ -312,7 +314,9 @@ def test_load_settles_for_the_duration_of_an_answer_when_the_rate_changes(
     assert len(warmups) > 2
 
 
-def piped(load: Load, seconds: float, *constraints: Constraint, stop_below: float | None = None) -> Finished:
+def piped(
+    load: ExperimentLoad, seconds: float, *constraints: Constraint, stop_below: float | None = None
+) -> Finished:
     """Search for the highest load of a pipeline that is empty at first."""
     state = highest_load.begin(load, constraints, SETTINGS, stop_below)
     target, parts = Pipeline(seconds), list[Samples]()
@@ -331,7 +335,7 @@ def piped(load: Load, seconds: float, *constraints: Constraint, stop_below: floa
 def test_first_rate_is_measured_again_when_answers_take_longer_than_its_warm_up(
     levels: list[str], rate: float, stop_below: float | None
 ) -> None:
-    load = Load(mode="open", levels=levels, max_level=None if levels else "40")
+    load = ExperimentLoad(mode="open", levels=levels, max_level=None if levels else "40")
     end = piped(load, 8.0, stop_below=None if levels else stop_below)
     assert (end.reason, end.result.meets) == ("Measured", "Yes")
     assert end.result.throughput.value == pytest.approx(rate, rel=0.05)
@@ -341,7 +345,7 @@ def test_window_whose_load_had_not_settled_is_on_no_curve() -> None:
     target = Pipeline(8.0)
     filling, settled = (window_summary.summary(target.run("open", 5.0, 10.0), ()) for _ in range(2))
     assert (filling.kept_up, settled.kept_up) == (False, True)
-    begun = highest_load.begin(Load(mode="open"), (), SETTINGS)
+    begun = highest_load.begin(ExperimentLoad(mode="open"), (), SETTINGS)
     state = replace(begun, windows=(filling, settled), planned=(10.0, 10.0))
     model = results.model_of(state, level_verdicts(state))
     assert model is not None
@@ -350,7 +354,7 @@ def test_window_whose_load_had_not_settled_is_on_no_curve() -> None:
 
 @pytest.mark.parametrize("levels", [[], ["1"]])
 def test_load_without_an_answer_is_held_until_requests_would_fail(levels: list[str]) -> None:
-    end = piped(Load(levels=levels, max_level=None if levels else "1"), 20.0, NO_ERRORS)
+    end = piped(ExperimentLoad(levels=levels, max_level=None if levels else "1"), 20.0, NO_ERRORS)
     assert (end.reason, end.result.errors) == ("Measured", 0)
     assert end.result.throughput.value > 0
 
@@ -396,7 +400,7 @@ BURSTS = np.repeat(np.arange(0.45, 2.5, 0.5), 200)
     ],
 )
 def test_rate_is_behind_when_the_waiting_requests_grow(samples: Samples, *, kept_up: bool) -> None:
-    state = replace(highest_load.begin(Load(mode="open"), [], SETTINGS), planned=(2.5,))
+    state = replace(highest_load.begin(ExperimentLoad(mode="open"), [], SETTINGS), planned=(2.5,))
     window = window_summary.summary(samples, [])
     (verdict,) = level_verdicts(replace(state, windows=(window,)))
     assert verdict.kept_up is kept_up
@@ -410,7 +414,7 @@ def test_failed_requests_of_a_rate_are_not_answered() -> None:
 
 
 def test_windows_of_earlier_releases_are_behind_when_fewer_were_answered_than_their_rate() -> None:
-    state = highest_load.begin(Load(mode="open"), [], SETTINGS)
+    state = highest_load.begin(ExperimentLoad(mode="open"), [], SETTINGS)
     for rate, kept_up in ((100.0, True), (50.0, False)):
         window = Window(
             level=100.0,
@@ -426,17 +430,17 @@ def test_windows_of_earlier_releases_are_behind_when_fewer_were_answered_than_th
 @pytest.mark.parametrize(
     ("load", "least"),
     [
-        (Load(), 20 * 10),
-        (Load(window_seconds=600, levels=[str(users) for users in range(1, 9)]), 8 * 600),
-        (Load(window_seconds=3600, warmup_seconds=3600), 20 * 3600),
+        (ExperimentLoad(), 20 * 10),
+        (ExperimentLoad(window_seconds=600, levels=[str(users) for users in range(1, 9)]), 8 * 600),
+        (ExperimentLoad(window_seconds=3600, warmup_seconds=3600), 20 * 3600),
     ],
 )
-def test_limit_of_a_search_is_more_than_the_time_of_its_windows(load: Load, least: float) -> None:
+def test_limit_of_a_search_is_more_than_the_time_of_its_windows(load: ExperimentLoad, least: float) -> None:
     assert highest_load.most_seconds(load, SETTINGS) > least
 
 
 def test_given_levels_are_measured_in_turn() -> None:
-    load = Load(levels=["1", "2", "8"], window_seconds=4)
+    load = ExperimentLoad(levels=["1", "2", "8"], window_seconds=4)
     outcome = search(QueueingTarget(steady_service(0.01)), load, p99("50ms"))
     assert outcome.levels == [1, 2, 8]
     assert [window.level for window in outcome.state.windows] == [1, 2, 8]
@@ -445,22 +449,22 @@ def test_given_levels_are_measured_in_turn() -> None:
 
 
 def test_max_level_is_never_exceeded() -> None:
-    outcome = search(QueueingTarget(steady_service(0.01), 16), Load(max_level="5"))
+    outcome = search(QueueingTarget(steady_service(0.01), 16), ExperimentLoad(max_level="5"))
     assert max(outcome.levels) == outcome.result.level == 5
     assert "no higher load is allowed" in outcome.end.message
 
 
 def test_search_ends_when_the_target_answers_nothing() -> None:
     dead = QueueingTarget(lambda _: 1e6)
-    outcome = search(dead, Load(), p99("100ms"))
+    outcome = search(dead, ExperimentLoad(), p99("100ms"))
     assert (outcome.end.reason, outcome.levels) == ("BreaksConstraint", [1])
-    unconstrained = search(dead, Load())
+    unconstrained = search(dead, ExperimentLoad())
     assert unconstrained.end.reason == "Measured"
     assert "nothing was answered" in unconstrained.end.message
 
 
 def test_busy_generator_is_noted() -> None:
-    outcome = search(QueueingTarget(steady_service(0.01), busy=0.97), Load())
+    outcome = search(QueueingTarget(steady_service(0.01), busy=0.97), ExperimentLoad())
     assert any(note.startswith("GeneratorLimited") for note in outcome.end.notes)
     assert outcome.result.generator_limited
 
@@ -486,7 +490,7 @@ def test_result_is_between_the_measured_loads(
 ) -> None:
     target = QueueingTarget(steady_service(milliseconds / 1000, spread), servers, failing=failing, seed=seed)
     constraints = () if limit is None else (p99(f"{limit:.3f}ms"),)
-    load = Load(
+    load = ExperimentLoad(
         mode=mode, window_seconds=2, warmup_seconds=1, max_level="256" if mode == "closed" else "1000"
     )
     outcome = search(target, load, *constraints)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import intervals
 from tuner.constraints import measured_value
@@ -51,9 +51,9 @@ def p99(at_most: str) -> Constraint:
 
 
 def model_of(
-    *constraints: Constraint, windows: tuple[Window, ...] | None = None, load: Load | None = None
+    *constraints: Constraint, windows: tuple[Window, ...] | None = None, load: ExperimentLoad | None = None
 ) -> LoadModel:
-    state = State(load or Load(window_seconds=2), SETTINGS, constraints, 0.0)
+    state = State(load or ExperimentLoad(window_seconds=2), SETTINGS, constraints, 0.0)
     model = load_model.fit(state, windows or tuple(window(level) for level in USERS), ())
     assert model is not None
     return model
@@ -101,7 +101,7 @@ def test_no_load_meets_a_limit_of_an_unmeasured_latency() -> None:
 
 
 def test_given_levels_are_the_only_candidates() -> None:
-    load = Load(window_seconds=2, levels=["1", "4", "16", "64", "128"])
+    load = ExperimentLoad(window_seconds=2, levels=["1", "4", "16", "64", "128"])
     assert model_of(p99("60ms"), load=load).highest(128, 0.0) == 16
 
 
@@ -181,7 +181,7 @@ def test_error_rate_counts_windows_of_the_load_and_lower_ones() -> None:
 
 def test_model_is_none_without_answers() -> None:
     silent = window(1).model_copy(update={"throughput": exact(0.0), "latencies": []})
-    assert load_model.fit(State(Load(), SETTINGS, (), 0.0), [silent], ()) is None
+    assert load_model.fit(State(ExperimentLoad(), SETTINGS, (), 0.0), [silent], ()) is None
 
 
 def test_fewest_users_give_the_share_of_the_throughput() -> None:
@@ -192,7 +192,7 @@ def test_fewest_users_give_the_share_of_the_throughput() -> None:
 
 
 def test_growing_queue_raises_the_latency_of_an_open_loop() -> None:
-    load, limit = Load(mode="open", window_seconds=4), p99("60ms")
+    load, limit = ExperimentLoad(mode="open", window_seconds=4), p99("60ms")
     state = State(load, SETTINGS, (limit,), 0.0)
     flat = [
         window(1).model_copy(

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from serving.resources.tuning.experiment import Constraint
-from serving.resources.tuning.load import Load
+from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import Window
 from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential
 from tuner.load.level_search import highest_load, results
@@ -18,11 +18,14 @@ from tuner.settings import LoadSettings
 
 SETTINGS = LoadSettings()
 LIMIT = Constraint(metric="latency", percentile=99, at_most="60ms")
-CLOSED, OPEN = Load(window_seconds=4, warmup_seconds=1), Load(mode="open", window_seconds=4, warmup_seconds=1)
+CLOSED, OPEN = (
+    ExperimentLoad(window_seconds=4, warmup_seconds=1),
+    ExperimentLoad(mode="open", window_seconds=4, warmup_seconds=1),
+)
 
 
 def measured(
-    target: QueueingTarget | BatchingTarget, load: Load, limits: Sequence[Constraint] = (LIMIT,)
+    target: QueueingTarget | BatchingTarget, load: ExperimentLoad, limits: Sequence[Constraint] = (LIMIT,)
 ) -> tuple[State, Finished]:
     """Run the search as a trial does."""
     state, parts = highest_load.begin(load, limits, SETTINGS), list[Samples]()
@@ -45,7 +48,7 @@ def level_of(window: Window) -> float:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("load", [CLOSED, OPEN], ids=["closed", "open"])
-def test_result_is_the_same_when_read_from_the_status(load: Load, seed: int) -> None:
+def test_result_is_the_same_when_read_from_the_status(load: ExperimentLoad, seed: int) -> None:
     state, end = measured(QueueingTarget(exponential(0.01), 8, seed=seed), load)
     assert results.result(read_again(state)) == end.result
 
