@@ -59,3 +59,4 @@ def test_spare_removes_its_cgroups_when_it_is_dismissed(
     assert not group.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(waiting.pid, 0)
+    waiting.wait()  # the shim has waited for it, which this object does not know
