@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from serving import clock, errors
+from serving.controllers import inference as controller_module
 from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
-from serving.kube import Watches
+from serving.kube import Watches, node_versions
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
@@ -205,6 +206,24 @@ async def test_gpu_share_is_enforced_as_the_nodes_allow_and_the_status_has_the_r
             "mechanism": "hami",
             "message": "nodes have nvidia.com/gpu and nvidia.com/gpumem",
         }
+
+
+async def test_mechanism_is_chosen_again_after_a_time_when_no_node_shared_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (controller_module, node_versions):
+        monkeypatch.setattr(module, "REFRESH_SECONDS", 0.05)
+    arm = predictor("stable", "digits-v1", resources={"gpu": {"memory": "4Gi"}})
+    async with controlled(QUICK, arm, nodes=[node("containerd://2.1.0")], framework="pytorch") as rig:
+        rig.around.broken.add("digits-v1")
+
+        def mechanism() -> str:
+            (arm,) = (rig.inference.get("status") or {}).get("predictors") or [{}]
+            return str((arm.get("gpu") or {}).get("mechanism"))
+
+        await until(lambda: mechanism() == "mps")
+        rig.api.add(kinds.NODE, gpu_node("gpus", **{"nvidia.com/gpu": "4", "nvidia.com/gpumem": "9"}))
+        await until(lambda: mechanism() == "hami")
 
 
 async def test_change_of_weights_writes_route_and_status_and_no_event() -> None:
