@@ -21,10 +21,12 @@ from serving.kube import (
     connect_eventually,
 )
 from serving.objects import Object, is_deleting
+from serving.planning.gpu import mechanism as mechanisms
 from serving.planning.models import volume as volumes
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import AUTO, IMAGE, VolumeSource
 from serving.resources import conditions, kinds
+from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.conditions import Condition
 from serving.resources.engine import Engine
 from serving.resources.tuning.trial import FINISHED
@@ -90,10 +92,13 @@ class ExperimentController:
         experiment = self._experiments.get(*key)
         if experiment is None or is_deleting(experiment) or _is_over(experiment):
             return None
-        cluster_versions = await self._version_reader.read() if self._volume == AUTO else None
-        choice = volumes.choose(self._volume, cluster_versions)
+        reads_nodes = self._volume == AUTO or self._may_choose_gpu_mechanism(experiment)
+        cluster = await self._version_reader.read() if reads_nodes else None
+        choice = volumes.choose(self._volume, cluster)
         try:
-            plan = await self._worker.plan(self._request(experiment, choice.source))
+            plan = await self._worker.plan(
+                self._request(experiment, choice.source, cluster or ClusterVersions())
+            )
         except errors.Temporary as error:
             await self._report_failure(experiment, error)
             raise
@@ -103,7 +108,20 @@ class ExperimentController:
         await self._carry_out(experiment, plan)
         return None
 
-    def _request(self, experiment: Object, volume: VolumeSource) -> PlanRequest:
+    def _may_choose_gpu_mechanism(self, experiment: Object) -> bool:
+        """Whether a spec may have a share of a GPU whose mechanism is chosen by the nodes."""
+        spec = experiment["spec"]
+        target = spec["target"]
+        inference = self._inferences.get(experiment["metadata"]["namespace"], target.get("inference", ""))
+        is_tuned = any(
+            group["category"] == "resource" and parameter["name"].startswith("gpu.")
+            for group in spec["tunableParameters"]
+            for parameter in group["parameters"]
+        )
+        is_open = inference is not None and mechanisms.is_open_in(inference)
+        return is_tuned or is_open or mechanisms.is_open(target.get("resources"))
+
+    def _request(self, experiment: Object, volume: VolumeSource, cluster: ClusterVersions) -> PlanRequest:
         namespace = experiment["metadata"]["namespace"]
         target = experiment["spec"]["target"]
         inference = None
@@ -126,6 +144,7 @@ class ExperimentController:
             engines=self._engines,
             runtime_images=self._images,
             volume=volume,
+            cluster=cluster,
         )
 
     async def _report_failure(self, experiment: Object, error: errors.Temporary) -> None:

@@ -13,6 +13,9 @@ import numpy as np
 
 from serving import errors
 from serving.objects import Object
+from serving.planning.gpu import mechanism as mechanisms
+from serving.planning.gpu import pod as gpu_pod
+from serving.planning.gpu.share import Mechanism
 from serving.resources.conditions import Condition
 from serving.resources.tuning.experiment import Constraint, ProfilingExperimentSpec, Setting
 from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
@@ -83,6 +86,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
     space = Space.of(spec)
     tuned_target = _tuned_target(request, spec)
     version = _version(request, tuned_target)
+    tuned_target = replace(tuned_target, mechanism=_mechanism(request, tuned_target, space))
     costs = rendering.costs(tuned_target, version, space, spec.prices)  # raises if it has no digest
     prices.check(spec, space, costs)
     snapshot = ExperimentSnapshot(
@@ -117,6 +121,16 @@ def _tuned_target(request: PlanRequest, spec: ProfilingExperimentSpec) -> render
         raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
     target = rendering.tuned_target(spec.target, request.inference, request.engines, request.runtime_images)
     return replace(target, volume=request.volume)
+
+
+def _mechanism(request: PlanRequest, target: rendering.TunedTarget, space: Space) -> Mechanism:
+    """Return the GPU mechanism of the first Trial; before there is one, that of a new revision."""
+    for trial in request.recorded.trials:
+        if share := gpu_pod.annotated(trial["spec"]["template"]):
+            recorded: Mechanism = share["mechanism"]
+            return recorded
+    choice = mechanisms.choose(rendering.tuned(target, space.settings(0)), request.cluster)
+    return "mps" if choice is None else choice.mechanism
 
 
 def _version(request: PlanRequest, tuned_target: rendering.TunedTarget) -> Object:

@@ -16,7 +16,9 @@ from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.connection.client import JSON_PATCH
+from serving.kube.node_versions import REFRESH_SECONDS
 from serving.objects import Object, is_deleting
+from serving.planning.gpu import mechanism as mechanisms
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference import children, planner, replicas
 from serving.planning.inference.comparison import template_edits
@@ -33,6 +35,7 @@ from serving.planning.models import volume as volumes
 from serving.planning.models.retention import versions_of_deployment
 from serving.planning.models.volume import AUTO, IMAGE, VolumeChoice
 from serving.resources import kinds, names
+from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.kinds import Kind
@@ -137,10 +140,16 @@ class InferenceController:
         return Result(min((wait for wait in waits if wait is not None), default=None))
 
     async def _carry_out(self, key: Key) -> float | None:
-        """Carry out a plan; return the seconds until a delayed status or a refused write is due, if any."""
-        cluster_versions = await self._cluster_versions.read() if self._volume == AUTO else None
-        volume = volumes.choose(self._volume, cluster_versions)
-        inference = self._cache.get(kinds.INFERENCE, *key)
+        """Carry out a plan; return the seconds until a delayed status, a refused write or a new look at the
+        nodes is due, if any.
+        """
+        cluster: ClusterVersions | None = None
+        # After the read, the Inference may be another one.
+        while (inference := self._cache.get(kinds.INFERENCE, *key)) is not None and cluster is None:
+            if self._volume != AUTO and not mechanisms.is_open_in(inference):
+                break
+            cluster = await self._cluster_versions.read()
+        volume = volumes.choose(self._volume, cluster)
         if inference is None:
             self._settling.end(key)
             self._reported.pop(key, None)
@@ -151,14 +160,16 @@ class InferenceController:
             await self._adopt(inference)
             if not self._is_current(inference):
                 return None  # the deletion has a reconcile of its own
-        plan = self._plan(inference, refused, volume)
+        plan = self._plan(inference, refused, volume, cluster)
         # A refused child is left out of the next plan, so that each turn of the loop has one child less.
         while not await self._act(inference, plan, refused):
             inference = self._cache.get(kinds.INFERENCE, *key) or inference
-            plan = self._plan(inference, refused, volume)
+            plan = self._plan(inference, refused, volume, cluster)
         seconds_left = await self._report(key, inference, plan)
         if seconds_left is None and refused:
             return self._settings.backoff_cap_seconds
+        if seconds_left is None and plan.waits_for_gpu_nodes:
+            return REFRESH_SECONDS
         return seconds_left
 
     async def _adopt(self, inference: Object) -> None:
@@ -241,8 +252,11 @@ class InferenceController:
             kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
         )
 
-    def _plan(self, inference: Object, refused: _Refused, volume: VolumeChoice) -> InferencePlan:
-        return planner.plan(self._observe(inference, refused, volume), clock.rfc3339(clock.now()))
+    def _plan(
+        self, inference: Object, refused: _Refused, volume: VolumeChoice, cluster: ClusterVersions | None
+    ) -> InferencePlan:
+        observed = self._observe(inference, refused, volume, cluster or ClusterVersions())
+        return planner.plan(observed, clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: _Refused) -> bool:
         """Do the plan's writes. If the API refuses a child, add the child to `refused` and return False:
@@ -284,7 +298,9 @@ class InferenceController:
             case SetFinalizers():
                 await self._set_finalizers(inference, action)
 
-    def _observe(self, inference: Object, refused: _Refused, volume: VolumeChoice) -> ObservedObjects:
+    def _observe(
+        self, inference: Object, refused: _Refused, volume: VolumeChoice, cluster: ClusterVersions
+    ) -> ObservedObjects:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
@@ -311,6 +327,7 @@ class InferenceController:
             engines=self._engines,
             runtime_images=self._images,
             model_volume=volume,
+            cluster=cluster,
             refused=_messages(refused, kinds.DEPLOYMENT),
             prefetch_refused=_messages(refused, kinds.DAEMON_SET),
             children_refused=dict(refused),

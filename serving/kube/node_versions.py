@@ -1,7 +1,7 @@
-"""Reads the versions of a cluster's API server and nodes.
+"""Reads the versions of a cluster's API server and nodes, and the extended resources of the nodes.
 
-It lists the Nodes now and then and does not watch them: kubelets report every few seconds, and versions
-change with upgrades.
+It lists the Nodes now and then and does not watch them: kubelets report every few seconds, while versions
+change with upgrades, and resources with device plugins.
 """
 
 import asyncio
@@ -10,8 +10,10 @@ import orjson
 
 from serving import clock, errors
 from serving.kube.connection.client import Kube
-from serving.resources import kinds
+from serving.objects import Object
+from serving.resources import kinds, names
 from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.formats import quantity
 
 REFRESH_SECONDS = 300.0
 """Age at which the versions are read again: an upgrade of nodes takes longer, and a list of 1,000 nodes has
@@ -55,12 +57,27 @@ class VersionReader:
     async def _nodes(self) -> dict[str, NodeVersions]:
         """Return the versions of each Node by its name."""
         nodes = (await self._kube.list(kinds.NODE)).items
-        infos = {str(n["metadata"]["name"]): (n.get("status") or {}).get("nodeInfo") or {} for n in nodes}
-        return {
-            name: NodeVersions(
-                operating_system=str(info.get("operatingSystem", "")),
-                kubelet=str(info.get("kubeletVersion", "")),
-                runtime=str(info.get("containerRuntimeVersion", "")),
-            )
-            for name, info in infos.items()
-        }
+        return {str(node["metadata"]["name"]): _versions(node) for node in nodes}
+
+
+def _versions(node: Object) -> NodeVersions:
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    resources = _resources(node)
+    return NodeVersions(
+        operating_system=str(info.get("operatingSystem", "")),
+        kubelet=str(info.get("kubeletVersion", "")),
+        runtime=str(info.get("containerRuntimeVersion", "")),
+        resources=resources,
+        labels=(node["metadata"].get("labels") or {}) if resources else {},
+    )
+
+
+def _resources(node: Object) -> frozenset[str]:
+    """Return the names of the extended resources that a Node has now, with those of HAMi's annotation."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    extended = {name for name, amount in allocatable.items() if "/" in name and quantity.parse(amount) > 0}
+    if names.GPU_RESOURCE in extended and (node["metadata"].get("annotations") or {}).get(
+        names.HAMI_ANNOTATION
+    ):
+        extended |= {names.HAMI_MEMORY, names.HAMI_CORES}
+    return frozenset(extended)

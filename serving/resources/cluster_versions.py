@@ -1,4 +1,4 @@
-"""The versions that a cluster's API server and nodes report. Pure."""
+"""The versions that a cluster's API server and nodes report, and the nodes' extended resources. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class NodeVersions:
-    """The fields of `status.nodeInfo` of a Node that decide the abilities of the node."""
+    """The fields of a Node that decide how Pods get their models and their GPUs."""
 
     operating_system: str
     kubelet: str
     runtime: str
     """Name and version of the container runtime, such as `containerd://2.1.4`."""
+    resources: frozenset[str] = frozenset()
+    """Names of the extended resources that the node has, such as `nvidia.com/gpu`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only of a node with extended resources: the labels of all nodes are megabytes, and no choice needs
+    them."""
 
 
 @dataclass(frozen=True)

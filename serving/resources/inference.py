@@ -47,8 +47,8 @@ class Gpu(Base):
         "json_schema_extra": rules(
             ("has(self.memory) || has(self.cores)", "memory, cores or both must be set"),
             (
-                "(self.mechanism == 'mig') == has(self.type)",
-                "type is required for mig, and not allowed otherwise",
+                "self.mechanism == 'auto' || (self.mechanism == 'mig') == has(self.type)",
+                "type is required for mig, allowed for auto, and not allowed otherwise",
             ),
             (
                 "self.mechanism != 'ack' || has(self.memory)",
@@ -62,15 +62,20 @@ class Gpu(Base):
         Field(ge=1, le=100, description="Share of the GPU's streaming multiprocessors, in percent."),
     ] = None
     mechanism: Annotated[
-        Literal["mps", "mig", "hami", "ack", "dra"],
+        Literal["auto", "mps", "mig", "hami", "ack", "dra"],
         Field(
-            description="The mechanism that enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud ACK, or a"
-            " claim by dynamic resource allocation. On one machine: mps."
+            description="The mechanism that enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud"
+            " ACK, or a claim by dynamic resource allocation. `auto` is mps on one machine; on a cluster the"
+            " controllers choose mig (with `type`), ack, hami or mps by the resources of the nodes, and"
+            " `status.predictors[].gpu` has the choice."
         ),
-    ] = "mps"
+    ] = "auto"
     type: Annotated[
         Literal["A30", "A100-40GB", "A100-80GB", "H100-80GB", "H200", "B200"] | None,
-        Field(description="Type of the GPU, which determines its MIG profiles."),
+        Field(
+            description="Type of the GPU, which determines its MIG profiles; without it, `auto` never chooses"
+            " mig."
+        ),
     ] = None
 
 
@@ -293,6 +298,13 @@ class PrefetchStatus(Base):
     ready_nodes: Annotated[int, Field(description="Those that have all images.")] = 0
 
 
+class GpuStatus(Base):
+    """The mechanism that `auto` is."""
+
+    mechanism: Annotated[str, Field(description="Mechanism of the newest revision.")] = ""
+    message: Annotated[str, Field(description="Why it was chosen.")] = ""
+
+
 class PredictorStatus(Base):
     """The state of one predictor."""
 
@@ -307,6 +319,10 @@ class PredictorStatus(Base):
     traffic_percent: Annotated[float, Field(description="Current share of traffic, in percent.")] = 0
     prefetch: Annotated[
         PrefetchStatus | None, Field(description="Only while images are fetched to nodes in advance.")
+    ] = None
+    gpu: Annotated[
+        GpuStatus | None,
+        Field(description="Only with a share of a GPU whose `mechanism` is `auto`, once it can be rendered."),
     ] = None
     reason: str = ""
     message: str = ""

@@ -80,6 +80,11 @@ H2C_PORT_NAMES = ("h2c", "grpc", "http2")
 """Names of a container's port that speaks h2c, as in KServe and Knative."""
 GPU_RESOURCE = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin. With MPS it is a share, sized by an environment variable."""
+HAMI_MEMORY = "nvidia.com/gpumem"
+HAMI_CORES = "nvidia.com/gpucores"
+HAMI_ANNOTATION = "hami.io/node-nvidia-register"
+"""On a Node: the memory and the cores of its GPUs, as HAMi's device plugin registers one resource with the
+kubelet."""
 GPU_ANNOTATION = "slipway.dev/gpu"
 """On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the
 values that were rounded up as `snapped`, the `mechanism`, and `enforcedIf`: the conditions under which the

@@ -4,10 +4,11 @@ The search worker is another process: these values are pickled.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serving.objects import Object
 from serving.planning.models.volume import VolumeSource
+from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.engine import Engine
 from serving.resources.events import EventToEmit
 from serving.settings import DEFAULTS, RuntimeImageSettings
@@ -40,6 +41,8 @@ class PlanRequest:
     """The images of Slipway's own model servers."""
     volume: VolumeSource = "image"
     """The source of the model's files."""
+    cluster: ClusterVersions = field(default_factory=ClusterVersions)
+    """The nodes, by which the mechanism of a share of a GPU is chosen; none where no spec needs it."""
 
 
 @dataclass(frozen=True)

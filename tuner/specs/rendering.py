@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from serving.errors import Permanent, Temporary
 from serving.objects import Object
 from serving.planning.gpu import hami, mps
+from serving.planning.gpu import mechanism as mechanisms
+from serving.planning.gpu.share import Mechanism
 from serving.planning.inference import revision
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import VolumeSource
@@ -52,6 +54,8 @@ class TunedTarget:
     """The images of Slipway's own model servers."""
     volume: VolumeSource = "image"
     """The source of the model's files."""
+    mechanism: Mechanism = "mps"
+    """The mechanism of a share of a GPU that is `auto`: one for all trials, so that they can be compared."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,9 @@ def costs(
     Raises:
         Permanent, Temporary: as `pod`.
     """
-    _, first = _render(tuned_target, model_version, space.settings(0))
-    return costing.costs(first, tuned(tuned_target, space.settings(0)).resources, space, prices)
+    settings = space.settings(0)
+    _, first = _render(tuned_target, model_version, settings)
+    return costing.costs(first, _deployed(tuned_target, settings).resources, space, prices)
 
 
 def _render(
@@ -162,7 +167,7 @@ def _render(
     status = model_version.get("status") or {}
     if not status.get("image") or not status.get("digest"):
         raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
-    predictor = tuned(tuned_target, settings)
+    predictor = _deployed(tuned_target, settings)
     rendered = revision.render(
         tuned_target.name,
         tuned_target.framework,
@@ -194,6 +199,14 @@ def _render(
     annotations = {**rendered.template["metadata"]["annotations"], **trial_annotations}
     template = {"metadata": {"annotations": annotations}, "spec": rendered.template["spec"]}
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)
+
+
+def _deployed(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:
+    """Return the predictor with these settings, with the mechanism in place of `auto`."""
+    predictor = tuned(tuned_target, settings)
+    if mechanisms.is_open(predictor.resources.model_dump()):
+        return mechanisms.with_mechanism(predictor, tuned_target.mechanism)
+    return predictor
 
 
 def tuned(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:

@@ -1,10 +1,9 @@
 """The notes on a trial's share of a GPU: how it was granted, and whether it was enforced. Pure."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.resources import names
+from serving.planning.gpu.pod import annotated
 from serving.resources.tuning.trial import Window
 
 _SLACK = 1.02
@@ -18,7 +17,7 @@ _UNKNOWN = (
 
 def before(template: Mapping[str, Any]) -> list[str]:
     """Return the notes before the measurement of a Pod with this template; none without a GPU."""
-    share = _share(template)
+    share = annotated(template)
     notes = []
     if share.get("snapped"):
         notes.append(f"GpuShareSnapped: {share['snapped']}")
@@ -30,7 +29,7 @@ def before(template: Mapping[str, Any]) -> list[str]:
 
 def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
     """Return the notes after the measurement: usage that is unknown, or exceeds the share."""
-    share = _share(template)
+    share = annotated(template)
     if not share or not windows:
         return []
     used = max(window.usage.gpu_memory_bytes for window in windows)
@@ -40,14 +39,3 @@ def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
     if granted is not None and used > granted * _MIB * _SLACK:
         return [f"LimitNotEnforced: it used {used} bytes of GPU memory of {granted * _MIB:.0f}"]
     return []
-
-
-def _share(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the JSON of `names.GPU_ANNOTATION`; empty without a GPU.
-
-    Keys: `mechanism`, `asked` and `granted` (each with `memoryMiB` and `coresPercent`, or one of them),
-    `snapped` (the rounding as text; may be empty), `enforcedIf` (conditions on the node, a list of texts).
-    """
-    text = ((template.get("metadata") or {}).get("annotations") or {}).get(names.GPU_ANNOTATION)
-    share: Mapping[str, Any] = json.loads(text) if text else {}
-    return share

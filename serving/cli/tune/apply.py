@@ -70,6 +70,7 @@ async def _apply(
     tuned_target = rendering.tuned_target(tuning.spec.target, inference, known)
     version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
     trial = await _measuring_trial(kube, namespace, tuning)
+    tuned_target = change.as_measured(tuned_target, trial)
     if not force:
         change.check(tuning, tuned_target, version, trial)
 
@@ -108,6 +109,7 @@ def _print_result(
 async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: Mapping[str, Engine]) -> None:
     tuned_target = rendering.tuned_target(tuning.spec.target, None, known)
     version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
+    tuned_target = change.as_measured(tuned_target, await _measuring_trial(kube, namespace, tuning))
     tuned = rendering.tuned(tuned_target, tuning.settings)
     manifest = change.manifest(version["spec"]["modelName"], namespace, tuned_target, tuned)
     print(yaml.dump(manifest, Dumper=manifest_yaml.Dumper, sort_keys=False), end="")

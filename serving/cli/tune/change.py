@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from serving import errors
 from serving.cli.output import tables
 from serving.cli.tune import summary
 from serving.objects import Object
+from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference import revision
 from serving.resources import kinds
 from serving.resources.inference import Predictor
@@ -98,10 +99,17 @@ def check(
     measured, current = trial["spec"].get("modelVersion"), tuned_target.predictor.model_version
     if measured != current:
         raise _stale(f"predictor {predictor} serves {current} now, and {measured} was measured")
-    template = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).template
+    measured_target = as_measured(tuned_target, trial)
+    template = rendering.pod(measured_target, version, tuning.settings, tuning.prices).template
     if changed := _changed_paths(trial["spec"]["template"], template, tuned_target):
         fields = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
         raise _stale(f"predictor {predictor} has changed since {trial_name} measured it: {fields}")
+
+
+def as_measured(tuned_target: TunedTarget, trial: Mapping[str, Any] | None) -> TunedTarget:
+    """Return the target with the trial's GPU mechanism in place of `auto`, which the cluster decides."""
+    share = gpu_pod.annotated(trial["spec"]["template"]) if trial is not None else {}
+    return replace(tuned_target, mechanism=share["mechanism"]) if share else tuned_target
 
 
 def _changed_paths(measured: Object, current: Object, tuned_target: TunedTarget) -> list[str]:

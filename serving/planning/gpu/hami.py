@@ -19,10 +19,10 @@ def render(requested: GpuShare) -> RenderedShare:
     memory = None if requested.memory is None else round_up(requested.memory, MIB)
     limits = {names.GPU_RESOURCE: "1"}
     if memory is not None:
-        limits["nvidia.com/gpumem"] = str(memory // MIB)
+        limits[names.HAMI_MEMORY] = str(memory // MIB)
     env = {}
     if requested.cores is not None:
-        limits["nvidia.com/gpucores"] = str(requested.cores)
+        limits[names.HAMI_CORES] = str(requested.cores)
         env[POLICY] = "force"
     return RenderedShare(
         GpuShare(memory, requested.cores),

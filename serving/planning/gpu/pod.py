@@ -2,12 +2,14 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import ack, dra, hami, mig, mps
-from serving.planning.gpu.share import GIB, MIB, GpuShare, RenderedShare, describe_rounding
+from serving.planning.gpu.share import GIB, MIB, GpuShare, Mechanism, RenderedShare, describe_rounding
 from serving.resources import names
 from serving.resources.formats import quantity
 from serving.resources.inference import Gpu
@@ -25,7 +27,7 @@ def render(gpu: Gpu) -> RenderedShare:
         errors.Permanent: `GpuShareInvalid`, with the field: the mechanism has no such share.
     """
     share = _requested(gpu)
-    match gpu.mechanism:
+    match mechanism_of(gpu):
         case "mps":
             return mps.render(share)
         case "mig":
@@ -36,6 +38,22 @@ def render(gpu: Gpu) -> RenderedShare:
             return ack.render(share)
         case "dra":
             return dra.render(share)
+
+
+def mechanism_of(gpu: Gpu) -> Mechanism:
+    """Return the mechanism of a share; `auto` without a choice by the nodes is that of one machine."""
+    return "mps" if gpu.mechanism == "auto" else gpu.mechanism
+
+
+def annotated(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the JSON of `names.GPU_ANNOTATION` in a Pod template; empty without a share of a GPU.
+
+    Keys: `mechanism`, `asked` and `granted` (each with `memoryMiB` and `coresPercent`, or one of them),
+    `snapped` (the rounding as text; may be empty), `enforcedIf` (conditions on the node, a list of texts).
+    """
+    text = ((template.get("metadata") or {}).get("annotations") or {}).get(names.GPU_ANNOTATION)
+    share: Mapping[str, Any] = json.loads(text) if text else {}
+    return share
 
 
 @dataclass(frozen=True)
@@ -150,7 +168,7 @@ def _annotation(gpu: Gpu, rendered: RenderedShare) -> str:
     """Return the value of `names.GPU_ANNOTATION`, as JSON."""
     requested = _requested(gpu)
     body = {
-        "mechanism": gpu.mechanism,
+        "mechanism": mechanism_of(gpu),
         "asked": _amounts(requested),
         "granted": _amounts(rendered.granted),
         "snapped": describe_rounding(requested, rendered.granted),

@@ -4,9 +4,12 @@ renders for it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from serving.objects import Object
 
+Mechanism = Literal["mps", "mig", "hami", "ack", "dra"]
+"""The mechanisms that enforce a share."""
 MIB = 1024**2
 GIB = 1024**3
 

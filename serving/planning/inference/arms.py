@@ -1,9 +1,13 @@
 """The arms of an Inference: the desired and the serving revision of each, and why they differ."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from serving import errors
 from serving.objects import Object
+from serving.planning.gpu import mechanism as mechanisms
+from serving.planning.gpu.mechanism import MechanismChoice
+from serving.planning.gpu.share import Mechanism
 from serving.planning.inference import replicas
 from serving.planning.inference.comparison import template_edits
 from serving.planning.inference.comparison.drift import template_covers
@@ -38,6 +42,8 @@ class Arm:
     """Replicas with which `desired` is created."""
     edit: StatusReason | None = None
     """Others have edited the candidate's Pod template, so that its replicas prove nothing."""
+    mechanism: MechanismChoice | None = None
+    """The mechanism of the share of a GPU of new revisions; None without a share."""
 
     @property
     def candidate(self) -> Revision | None:
@@ -78,8 +84,9 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     problem = model_problem(spec.framework, predictor.model_version, version, engine)
     if problem is not None or version is None:
         return Arm(predictor, None, serving, model_problem=problem)
+    choice = mechanisms.choose(predictor, state.observed.cluster)
     try:
-        desired = _desired(state, spec.framework, predictor, version, serving)
+        desired = _desired(state, spec.framework, predictor, version, serving, choice=choice)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -87,7 +94,7 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
         message = f"the Pod template cannot be rendered: {error!r}"
         return Arm(predictor, None, serving, rollout_problem=StatusReason("TemplateInvalid", message))
     initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))
-    arm = Arm(predictor, desired, serving, initial_replicas=initial)
+    arm = Arm(predictor, desired, serving, initial_replicas=initial, mechanism=choice)
     if arm.candidate is None:
         return replace(arm, rollout_problem=_refusal(state.observed, desired.name))
     arm = replace(arm, edit=_edit(state.observed, desired))
@@ -98,35 +105,64 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
 
 
 def _desired(
-    state: InferenceState, framework: str, predictor: Predictor, version: Object, serving: str
+    state: InferenceState,
+    framework: str,
+    predictor: Predictor,
+    version: Object,
+    serving: str,
+    *,
+    choice: MechanismChoice | None,
 ) -> Revision:
-    """Return the revision of the spec, with the source of the model's files for new revisions.
+    """Return the revision of the spec, with the source of the model's files and the GPU mechanism of new
+    revisions.
 
-    Unless the configuration sets the source, a serving revision keeps its own, so that an upgrade of nodes
-    replaces no replica. A candidate with a copy keeps the copy, as it works on every node.
+    Unless the configuration or the spec sets them, a serving revision keeps its own, so that a change of the
+    nodes replaces no replica. A candidate with a copy keeps the copy, as it works on every node. A candidate
+    keeps its mechanism while the nodes have the resources of none.
 
     Raises:
         errors.Permanent: as `render`.
     """
     observed = state.observed
 
-    def rendered(source: VolumeSource) -> Revision:
+    def rendered(source: VolumeSource, mechanism: Mechanism | None) -> Revision:
         return render(
             state.name,
             framework,
-            predictor,
+            mechanisms.with_mechanism(predictor, mechanism),
             version,
             observed.engines.get(framework),
             images=observed.runtime_images,
             volume=source,
         )
 
-    chosen = rendered(observed.model_volume.source)
-    if observed.model_volume.is_set or chosen.name == serving:
+    source = observed.model_volume.source
+    allowed = mechanisms.alternatives(choice, predictor)
+    chosen = rendered(source, allowed[0])
+    if chosen.name == serving:
         return chosen
-    other = rendered("copy" if chosen.volume == "image" else "image")
-    is_kept = other.name == serving or (other.volume == "copy" and other.name in observed.deployments)
-    return other if is_kept else chosen
+
+    def others() -> Iterator[Revision]:
+        other_source: VolumeSource = "copy" if source == "image" else "image"
+        for mechanism in allowed:
+            for each in (source,) if observed.model_volume.is_set else (source, other_source):
+                if (each, mechanism) == (source, chosen.mechanism):
+                    continue
+                try:
+                    yield rendered(each, mechanism)
+                except errors.Permanent:
+                    continue  # the template sets a variable of this mechanism, which therefore never served
+
+    def is_kept(other: Revision) -> bool:
+        works = other.volume in (source, "copy")
+        is_same = other.mechanism == chosen.mechanism or (choice is not None and not choice.is_offered)
+        return works and is_same and other.name in observed.deployments
+
+    alternatives = list(others())
+    for other in alternatives:
+        if other.name == serving:
+            return other
+    return next(filter(is_kept, alternatives), chosen)
 
 
 def _initial_replicas(auto_scale: AutoScale, serving: RevisionReplicas | None) -> int:

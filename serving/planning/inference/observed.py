@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from serving.objects import Object
 from serving.planning.models.volume import IMAGE, VolumeChoice
 from serving.resources import kinds
+from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.kinds import Kind
@@ -51,6 +52,8 @@ class ObservedObjects:
     """Revisions whose DaemonSet the API has just rejected, with its message."""
     model_volume: VolumeChoice = IMAGE
     """The source of the model's files for new revisions."""
+    cluster: ClusterVersions = field(default_factory=ClusterVersions)
+    """The nodes, by which the mechanism of a share of a GPU is chosen; none where no predictor needs it."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected, with its message."""
     children_refused: Mapping[tuple[Kind, str], StatusReason] = field(default_factory=dict)

@@ -62,4 +62,6 @@ class InferencePlan:
     """The status once the actions are done; None if it is stored already."""
     status_may_wait: bool = False
     """Whether the status only reports progress, so that it is worth writing only if it lasts."""
+    waits_for_gpu_nodes: bool = False
+    """Whether an arm's GPU mechanism is assumed until a node has the resources of one: no event says so."""
     events: tuple[EventToEmit, ...] = ()

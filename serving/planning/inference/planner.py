@@ -103,6 +103,7 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
         actions=tuple(actions),
         status=new if new != stored else None,
         status_may_wait=status.may_wait(after, arms_after, new),
+        waits_for_gpu_nodes=any(arm.mechanism is not None and not arm.mechanism.is_offered for arm in arms),
         events=status.events(stored, new),
     )
 

@@ -14,7 +14,7 @@ import orjson
 from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
-from serving.planning.gpu.share import RenderedShare
+from serving.planning.gpu.share import Mechanism, RenderedShare
 from serving.planning.inference import model_volume, pod_defaults
 from serving.planning.models import version
 from serving.planning.models.volume import VolumeSource
@@ -60,6 +60,8 @@ class Revision:
     """Spec of the ResourceClaimTemplate that the Pods use, if any; it has the revision's name."""
     volume: VolumeSource = "image"
     """Source of the model's files."""
+    mechanism: Mechanism | None = None
+    """Of the share of a GPU, if there is one."""
 
 
 def hash8(value: Any) -> str:
@@ -141,8 +143,9 @@ def render(
         "spec": _pod_fields(user_template, images.pull_secret if pulls_slipway_image else ""),
     }
     share = predictor.resources.gpu
-    claim = None
+    claim = mechanism = None
     if share is not None:
+        mechanism = gpu_pod.mechanism_of(share)
         shared = gpu_pod.with_share(template, base, share)
         template, base, claim = shared.template, shared.container, shared.share.claim
         _refuse_overrides(predictor.name, user_template, shared.share)
@@ -156,7 +159,7 @@ def render(
     meta = {**template["metadata"], "labels": {**template["metadata"]["labels"], names.REVISION_LABEL: name}}
     paths = _probe_paths(inference, framework, containers[0], port, engine)
     template = {**template, "metadata": meta}
-    return Revision(name, predictor.name, version_name, port, template, paths, claim, volume)
+    return Revision(name, predictor.name, version_name, port, template, paths, claim, volume, mechanism)
 
 
 def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from serving.objects import Object
+from serving.planning.gpu.mechanism import AUTO
 from serving.planning.inference import children, prefetch, replicas
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.inference_state import InferenceState
@@ -204,9 +205,21 @@ def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
         "readyReplicas": counts.ready,
         "trafficPercent": percent,
         **fetched,
+        **_gpu(arm),
         "reason": reason.reason if reason else "Ready",
         "message": reason.message if reason else "",
     }
+
+
+def _gpu(arm: Arm) -> Object:
+    """Return the field `gpu` of an arm's entry; empty unless its mechanism is chosen."""
+    gpu, choice, revision = arm.predictor.resources.gpu, arm.mechanism, arm.desired
+    if gpu is None or gpu.mechanism != AUTO or choice is None or revision is None:
+        return {}
+    message = choice.reason
+    if revision.mechanism != choice.mechanism:
+        message = f"kept until the next revision, which gets {choice.mechanism} ({choice.reason})"
+    return {"gpu": {"mechanism": revision.mechanism, "message": message}}
 
 
 def _problem(state: InferenceState, arm: Arm) -> StatusReason | None:

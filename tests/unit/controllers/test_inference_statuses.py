@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from serving import clock, errors
+from serving.controllers import inference as controller_module
 from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
-from serving.kube import Watches
+from serving.kube import Watches, node_versions
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
@@ -25,11 +26,11 @@ PATIENT = dataclasses.replace(QUICK, status_settle_seconds=3600.0)
 class ControllerRig:
     """An API with its surroundings and the controller."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str = "sklearn") -> None:
         self.api = FakeKube()
         self.around = Surroundings(self.api)
         for name in ("digits-v1", "digits-v2"):
-            self.api.add(kinds.MODEL_VERSION, ready_version(name))
+            self.api.add(kinds.MODEL_VERSION, ready_version(name, framework))
 
     async def control(
         self,
@@ -82,19 +83,22 @@ async def controlled(
     *predictors: Object,
     images: RuntimeImageSettings = DEFAULTS.runtime_images,
     nodes: Sequence[Object] | None = None,
+    framework: str = "sklearn",
+    volume: str | None = None,
 ) -> AsyncIterator[ControllerRig]:
     """Run the controller; with `nodes`, they decide how Pods get their models."""
-    rig = ControllerRig()
+    rig = ControllerRig(framework)
     rig.api.unchecked.add(kinds.NODE)
     if nodes:
         rig.api.unchecked.add(kinds.DEPLOYMENT)
     for node in nodes or ():
         rig.api.add(kinds.NODE, node)
     rig.api.documents["/version"] = {"gitVersion": "v1.36.0"}
-    rig.api.add(kinds.INFERENCE, inference(*predictors))
+    rig.api.add(kinds.INFERENCE, inference(*predictors, framework=framework))
     rig.around.start()
     try:
-        async with running(rig.control(settings, images, "image" if nodes is None else "auto")):
+        volume = volume or ("image" if nodes is None else "auto")
+        async with running(rig.control(settings, images, volume)):
             yield rig
     finally:
         await rig.around.stop()
@@ -180,6 +184,46 @@ async def test_predictor_gets_its_model_as_the_nodes_allow(runtime: str, volume:
         assert volume in deployment["spec"]["template"]["spec"]["volumes"][0]
         condition = conditions.find(rig.inference["status"]["conditions"], "ModelReady") or {}
         assert condition["message"] == message
+
+
+def gpu_node(name: str, **allocatable: str) -> Object:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", **allocatable}}}
+
+
+@pytest.mark.parametrize("volume", ["auto", "image"])
+async def test_gpu_share_is_enforced_as_the_nodes_allow_and_the_status_has_the_reason(volume: str) -> None:
+    arm = predictor("stable", "digits-v1", resources={"gpu": {"memory": "4Gi", "mechanism": "auto"}})
+    nodes = [
+        node("containerd://2.1.0"),
+        gpu_node("gpus", **{"nvidia.com/gpu": "4", "nvidia.com/gpumem": "9"}),
+    ]
+    async with controlled(QUICK, arm, nodes=nodes, framework="pytorch", volume=volume) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        (deployment,) = rig.api.find(kinds.DEPLOYMENT)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4096"}
+        assert rig.inference["status"]["predictors"][0]["gpu"] == {
+            "mechanism": "hami",
+            "message": "nodes have nvidia.com/gpu and nvidia.com/gpumem",
+        }
+
+
+async def test_mechanism_is_chosen_again_after_a_time_when_no_node_shared_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (controller_module, node_versions):
+        monkeypatch.setattr(module, "REFRESH_SECONDS", 0.05)
+    arm = predictor("stable", "digits-v1", resources={"gpu": {"memory": "4Gi"}})
+    async with controlled(QUICK, arm, nodes=[node("containerd://2.1.0")], framework="pytorch") as rig:
+        rig.around.broken.add("digits-v1")
+
+        def mechanism() -> str:
+            (arm,) = (rig.inference.get("status") or {}).get("predictors") or [{}]
+            return str((arm.get("gpu") or {}).get("mechanism"))
+
+        await until(lambda: mechanism() == "mps")
+        rig.api.add(kinds.NODE, gpu_node("gpus", **{"nvidia.com/gpu": "4", "nvidia.com/gpumem": "9"}))
+        await until(lambda: mechanism() == "hami")
 
 
 async def test_change_of_weights_writes_route_and_status_and_no_event() -> None:

@@ -59,6 +59,36 @@ async def test_the_versions_are_those_of_the_server_and_of_each_node(api: Api) -
     )
 
 
+async def test_a_node_has_the_extended_resources_of_which_it_has_an_amount_and_its_labels(api: Api) -> None:
+    amounts = {"cpu": "8", "nvidia.com/gpu": "4", "nvidia.com/mig-1g.10gb": "0", "hugepages-1Gi": "2"}
+    api.kube.add(
+        kinds.NODE,
+        {"metadata": {"name": "a", "labels": {"pool": "gpus"}}, "status": {"allocatable": amounts}},
+    )
+    api.kube.add(
+        kinds.NODE,
+        {"metadata": {"name": "b", "labels": {"pool": "cpus"}}, "status": {"allocatable": {"cpu": "8"}}},
+    )
+    nodes = (await VersionReader(api.kube).read()).nodes
+    assert nodes["a"].resources == {"nvidia.com/gpu"}
+    assert (nodes["a"].labels, nodes["b"].labels) == ({"pool": "gpus"}, {})
+
+
+@pytest.mark.parametrize("gpus", ["10", "0"])
+async def test_a_node_has_the_resources_that_hami_registers_when_it_has_gpus(api: Api, gpus: str) -> None:
+    annotations = {"hami.io/node-nvidia-register": "GPU-1,10,40960,100,NVIDIA-A100,0,true:"}
+    api.kube.add(
+        kinds.NODE,
+        {
+            "metadata": {"name": "a", "annotations": annotations},
+            "status": {"allocatable": {"nvidia.com/gpu": gpus}},
+        },
+    )
+    resources = (await VersionReader(api.kube).read()).nodes["a"].resources
+    registered = {"nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"}
+    assert resources == (registered if gpus == "10" else set())
+
+
 async def test_the_versions_are_read_again_after_a_while(api: Api, now: list[float]) -> None:
     reader = VersionReader(api.kube)
     await reader.read()

@@ -11,6 +11,7 @@ import pytest
 from serving import errors
 from serving.objects import Object
 from serving.planning.models.volume import VolumeSource
+from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
@@ -38,10 +39,19 @@ def plan_of(
     search: Decide = experiments.plain,
     images: RuntimeImageSettings = SERVING.runtime_images,
     volume: VolumeSource = "image",
+    cluster: ClusterVersions | None = None,
 ) -> ExperimentPlan:
     known = {name: blocked_version(name) if name in blocked else ready_version(name) for name in versions}
     request = PlanRequest(
-        RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS, {}, images, volume
+        RecordedExperiment(experiment, trials),
+        inference,
+        known,
+        earlier,
+        DEFAULTS,
+        {},
+        images,
+        volume,
+        cluster or ClusterVersions(),
     )
     return make_plan(request, NOW, search)
 
@@ -94,6 +104,28 @@ def test_trial_copies_the_model_where_the_cluster_has_no_image_volumes() -> None
     (trial,) = plan_of(experiments.experiment(), volume="copy").trials
     (container,) = trial["spec"]["template"]["spec"]["initContainers"]
     assert container["name"] == "copy-model"
+
+
+def gpu_limits(trial: Object) -> Object:
+    (container,) = trial["spec"]["template"]["spec"]["containers"]
+    limits = container["resources"]["limits"].items()
+    return {name: amount for name, amount in limits if name.startswith("nvidia.com/")}
+
+
+def test_trials_have_the_gpu_mechanism_of_the_nodes_and_then_that_of_the_first_trial() -> None:
+    experiment = experiments.experiment(
+        tunableParameters=parameters(**{"gpu.memory": ["4Gi", "8Gi"]}),
+        prices={"gpu": "1", "gpuMemory": "80Gi"},
+    )
+    hami = NodeVersions(
+        "linux", "v1.36.0", "containerd://2.1.4", frozenset({"nvidia.com/gpu", "nvidia.com/gpumem"})
+    )
+    (first,) = plan_of(experiment, cluster=ClusterVersions("v1.36.0", {"a": hami})).trials
+    assert gpu_limits(first).keys() == {"nvidia.com/gpu", "nvidia.com/gpumem"}
+    (second,) = plan_of(experiment, [{**first, "status": measured()}]).trials
+    assert gpu_limits(second).keys() == {"nvidia.com/gpu", "nvidia.com/gpumem"}
+    (without_nodes,) = plan_of(experiment).trials
+    assert gpu_limits(without_nodes) == {"nvidia.com/gpu": "1"}
 
 
 def test_plans_with_the_real_search_begin_and_continue() -> None:

@@ -152,6 +152,16 @@ def test_a_predictor_is_accepted_when_the_cluster_has_other_images_and_copies_mo
     change.check(tuning(), tuned_target(inference()), VERSION, of_cluster(inference()))
 
 
+def test_a_predictor_is_accepted_when_the_cluster_has_chosen_another_gpu_mechanism() -> None:
+    deployed = inference(resources={"cpu": "1", "memory": "1Gi", "gpu": {"memory": "4Gi"}})
+    target = replace(tuned_target(deployed), mechanism="hami")
+    template = rendering.pod(target, VERSION, tuning().settings, tuning().prices).template
+    change.check(tuning(), tuned_target(deployed), VERSION, trial(3, *SPEC, template=template))
+    named = inference(resources={"cpu": "1", "memory": "1Gi", "gpu": {"memory": "4Gi", "mechanism": "mps"}})
+    with pytest.raises(errors.UserError, match=r"slipway\.dev/gpu"):
+        change.check(tuning(), tuned_target(named), VERSION, trial(3, *SPEC, template=template))
+
+
 def test_a_predictor_is_refused_when_its_template_has_another_image() -> None:
     own = inference(template={"containers": [{"name": "predictor", "image": "mine"}]})
     with pytest.raises(errors.UserError, match=r"containers\[predictor\]\.image"):

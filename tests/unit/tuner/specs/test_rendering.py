@@ -352,10 +352,16 @@ MECHANISMS = [
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism["mechanism"])
 @pytest.mark.parametrize("tuned", [("gpu.memory",), ("gpu.cores",), ("gpu.cores", "gpu.memory")])
+@pytest.mark.parametrize("is_chosen", [False, True], ids=["named", "chosen"])
 def test_costs_of_all_specs_use_the_granted_gpu_shares(
-    mechanism: dict[str, str], tuned: tuple[str, ...]
+    mechanism: dict[str, Any], tuned: tuple[str, ...], *, is_chosen: bool
 ) -> None:
     tuned_target = target_of(resources={"cpu": "1", "gpu": {"memory": "6500Mi", "cores": 12, **mechanism}})
+    if is_chosen:
+        auto = {"memory": "6500Mi", "cores": 12, **mechanism, "mechanism": "auto"}
+        tuned_target = replace(
+            target_of(resources={"cpu": "1", "gpu": auto}), mechanism=mechanism["mechanism"]
+        )
     lists = {"gpu.memory": ["3000Mi", "20Gi"], "gpu.cores": ["7", "33", "60"]}
     space = space_of(
         ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),

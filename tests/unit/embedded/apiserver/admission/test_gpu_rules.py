@@ -29,10 +29,14 @@ def _causes(kind: kinds.Kind, body: Object) -> dict[str, str]:
 GPU_FIELD = "spec.predictors[0].resources.gpu"
 
 
-def test_the_default_mechanism_of_a_gpu_share_is_mps() -> None:
+def test_the_default_mechanism_of_a_gpu_share_is_auto() -> None:
     stored = create(kinds.INFERENCE, _inference({"memory": "4Gi", "cores": 30}))
     gpu = stored["spec"]["predictors"][0]["resources"]["gpu"]
-    assert gpu == {"memory": "4Gi", "cores": 30, "mechanism": "mps"}
+    assert gpu == {"memory": "4Gi", "cores": 30, "mechanism": "auto"}
+
+
+def test_a_gpu_type_is_accepted_without_a_mechanism_so_that_mig_can_be_chosen() -> None:
+    create(kinds.INFERENCE, _inference({"memory": "4Gi", "type": "H200"}))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,11 @@ def test_the_default_mechanism_of_a_gpu_share_is_mps() -> None:
     [
         ({}, GPU_FIELD, "memory, cores or both must be set"),
         ({"memory": "4Gi", "mechanism": "mig"}, GPU_FIELD, "type is required for mig"),
-        ({"memory": "4Gi", "type": "H200"}, GPU_FIELD, "type is required for mig, and not allowed otherwise"),
+        (
+            {"memory": "4Gi", "type": "H200", "mechanism": "mps"},
+            GPU_FIELD,
+            "type is required for mig, allowed for auto, and not allowed otherwise",
+        ),
         ({"cores": 30, "mechanism": "ack"}, GPU_FIELD, "memory must be set"),
         ({"cores": 0}, f"{GPU_FIELD}.cores", "greater than or equal to 1"),
         ({"cores": 101}, f"{GPU_FIELD}.cores", "less than or equal to 100"),
