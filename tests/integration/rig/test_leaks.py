@@ -1,5 +1,6 @@
 """What a file of tests leaves behind, in this process and in a pytest of its own."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,12 +65,24 @@ def test_an_orphan_is_a_leak_when_it_works_in_a_temporary_directory(tmp_path: Pa
         os.kill(pid, signal.SIGKILL)
 
 
-def test_an_orphan_that_has_been_signalled_is_no_leak_when_it_ends_in_time(
+def test_an_orphan_is_no_leak_when_it_ends_while_the_check_waits(
     file: leaks.FileOfTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pid, pauses = orphan(tmp_path), 0
+
+    def end_orphan(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
     monkeypatch.setattr(leaks, "ENDING_SECONDS", 60.0)
-    os.kill(orphan(tmp_path), signal.SIGKILL)
-    assert file.leaks() == []
+    monkeypatch.setattr("tests.rig.leaks.time.sleep", end_orphan)
+    try:
+        assert file.leaks() == []
+    finally:
+        end_orphan(0)
+    assert pauses > 1
 
 
 @pytest.mark.usefixtures("brief")
@@ -87,15 +100,16 @@ def test_what_the_session_shares_is_no_leak(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_file_fails_when_its_last_fixture_has_left_a_process(tmp_path: Path) -> None:
-    """The check is set up before the fixtures of the file, and waits for their end."""
+    """The check is set up before the fixtures of the file, and follows their end; a failure is enough."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import _nothing_left_by_file\n")
     fixture = (
         "import subprocess, pytest\n@pytest.fixture(scope='module', autouse=True)\ndef server():\n"
         "    process = subprocess.Popen(['sleep', '600'])\n    yield\n    process.kill()\n"
     )
-    test = "def test_passes(): pass\n"
+    leaving, test = f"{fixture}    global kept\n    kept = process\n", "def test_passes(): pass\n"
     (tmp_path / "test_ends.py").write_text(f"{fixture}    process.wait()\n{test}")
-    (tmp_path / "test_leaves.py").write_text(f"{fixture}    global kept\n    kept = process\n{test}")
+    (tmp_path / "test_leaves.py").write_text(leaving + test)
+    (tmp_path / "test_fails.py").write_text(f"{leaving}def test_fails(): assert False\n")
     completed = subprocess.run(
         [
             sys.executable,
@@ -115,5 +129,5 @@ def test_a_file_fails_when_its_last_fixture_has_left_a_process(tmp_path: Path) -
         timeout=60,
         check=False,
     )
-    assert "2 passed, 1 error" in completed.stdout
+    assert "1 failed, 2 passed, 1 error" in completed.stdout
     assert "ERROR test_leaves.py::test_passes - AssertionError: left behind: ['process" in completed.stdout

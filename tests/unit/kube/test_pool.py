@@ -16,6 +16,7 @@ from serving.embedded.apiserver import certificates
 from serving.kube.connection.client import Kube
 from serving.kube.connection.kubernetes_aio import Configuration
 from serving.settings import DEFAULTS
+from tests.rig import leaks
 
 SECONDS = 15.0
 """Longest wait for the end of a connection: half of the 30 s that TLS waits for the server's close_notify."""
@@ -58,7 +59,8 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 @pytest.fixture(scope="module", autouse=True)
 def _pipe_of_libuv() -> None:
     """Open the pipe that libuv keeps with the first event loop of a process: no test leaves it behind."""
-    uvloop.new_event_loop().close()
+    with leaks.shared():
+        uvloop.new_event_loop().close()
 
 
 @contextlib.contextmanager

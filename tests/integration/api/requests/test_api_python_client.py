@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import kubernetes
@@ -15,10 +16,12 @@ from serving.resources import kinds
 
 
 @pytest.fixture
-def api(api_server: DataDir) -> client.ApiClient:
+def api(api_server: DataDir) -> Iterator[client.ApiClient]:
     configuration = client.Configuration()
     config.load_kube_config(str(api_server.kubeconfig), client_configuration=configuration)
-    return client.ApiClient(configuration)
+    api = client.ApiClient(configuration)
+    yield api
+    api.rest_client.pool_manager.clear()  # closes the connections, as `close` does not
 
 
 @pytest.fixture
