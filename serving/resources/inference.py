@@ -117,7 +117,8 @@ class AutoScale(ScalingSpec):
             ge=0,
             le=100,
             description="Additional replicas that are started and get no traffic, so that scaling up takes"
-            " one of them. On one machine only; Deployments on a cluster have none.",
+            " one of them. On one machine only; Deployments on a cluster have none, and the condition"
+            " ScalingActive says so.",
         ),
     ] = 0
 

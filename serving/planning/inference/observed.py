@@ -60,6 +60,11 @@ class ObservedObjects:
     """Why the API has just rejected a write of a child, by kind and name; `refused` and `prefetch_refused`
     are parts of it."""
 
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether the API is that of a cluster: the API of one machine serves no DaemonSets."""
+        return self.daemon_sets is not None
+
     def is_refused(self, kind: Kind, name: str) -> bool:
         """Whether the API has just rejected a write of this child, which is therefore left out."""
         if kind is kinds.DEPLOYMENT:

@@ -5,6 +5,7 @@ reason, and its message names the revision that serves meanwhile. Traffic does n
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from serving.objects import Object
@@ -315,7 +316,23 @@ def _routes_ready(state: InferenceState) -> Condition:
 
 
 def _scaling_active(state: InferenceState, arms: Sequence[Arm]) -> Condition:
-    """Return whether every arm is being scaled; `Ready` does not depend on it."""
+    """Return whether every arm is being scaled, with the standby replicas that a cluster does not keep;
+    `Ready` does not depend on it.
+    """
+    sized = _sized(state, arms)
+    messages = [sized.message] if sized.message else []
+    if state.observed.is_of_cluster:
+        messages += [
+            f"predictor {arm.predictor.name}: autoScale.standby is {arm.predictor.auto_scale.standby}, and has"
+            " no effect on a cluster, which keeps no standby replicas"
+            for arm in arms
+            if arm.predictor.auto_scale.standby
+        ]
+    return replace(sized, message="; ".join(messages))
+
+
+def _sized(state: InferenceState, arms: Sequence[Arm]) -> Condition:
+    """Return `ScalingActive`: False or Unknown with the first arm that is not being scaled."""
     for arm in arms:
         name = arm.predictor.name
         child = autoscaler_name(state.name, name)

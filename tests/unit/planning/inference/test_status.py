@@ -66,6 +66,19 @@ def test_inference_is_not_ready_while_no_live_gateway_serves() -> None:
     assert planned_condition(world, "Ready")[0] == "True"
 
 
+def test_scaling_condition_names_ignored_standby_replicas_on_a_cluster() -> None:
+    world = settled(predictor("a", "v1", autoScale={"standby": 2}), predictor("b", "v2"))
+    ignored = (
+        "predictor a: autoScale.standby is 2, and has no effect on a cluster, which keeps no standby replicas"
+    )
+    assert planned_condition(world, "ScalingActive")[2] == f"predictor a has not been sized yet; {ignored}"
+    for autoscaler in world.children["Autoscaler"].values():
+        autoscaler["status"] = ready("True", "FixedCount")
+    assert planned_condition(world, "ScalingActive") == ("True", "Sized", ignored)
+    world.seen = {"daemon_sets": None}
+    assert planned_condition(world, "ScalingActive") == ("True", "Sized", "")
+
+
 def test_ready_repeats_the_first_condition_that_is_not_true() -> None:
     world = settled(predictor("a", "v1"))
     world.alive = False
