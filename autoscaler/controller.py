@@ -14,7 +14,16 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import guards, metrics_page, observed_count, other_writers, profiles, readings, targets
+from autoscaler import (
+    guards,
+    metrics_page,
+    observed_count,
+    other_writers,
+    profiles,
+    readings,
+    status,
+    targets,
+)
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
@@ -345,7 +354,8 @@ class AutoscalerController:
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
         """Record the target for the ticks, and reconcile after a change of the spec or of `status.demand`.
 
-        This controller writes the other fields of the status itself.
+        This controller writes the other fields of the status itself, and again once others have changed
+        them.
         """
         key = Key.of(after or before or {})
         if after is None:
@@ -363,9 +373,20 @@ class AutoscalerController:
         if before is not None and after is not None:
             has_same_spec = before["metadata"].get("generation") == after["metadata"].get("generation")
             old_demand, demand = ((obj.get("status") or {}).get("demand") for obj in (before, after))
-            if has_same_spec and demand == old_demand and not is_deleting(after):
+            is_unchanged = has_same_spec and demand == old_demand and not is_deleting(after)
+            if is_unchanged and not self._is_status_of_another(key, before, after):
                 return
         self._loop.add(key)
+
+    def _is_status_of_another(self, key: Key, before: Object, after: Object) -> bool:
+        """Whether others have changed the status; False while a report of this controller is in flight."""
+        if before.get("status") == after.get("status"):
+            return False
+        state = self._states.get(key)
+        if state is None:  # its target cannot be sized: no decision repeats the report
+            return True
+        last = state.last_report
+        return last is not None and status.fingerprint(after.get("status") or {}) != last.fingerprint
 
     def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
         for autoscaler in self._autoscalers.by_index(_TARGET, str(Key.of(after or before or {}))):

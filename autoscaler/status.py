@@ -1,9 +1,12 @@
 """Builds an Autoscaler's status, and decides whether its changes are worth a write. Pure."""
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from autoscaler.decision_values import Decision, MetricNeed
 from autoscaler.policy.config import Metric
@@ -135,6 +138,14 @@ def rounded(value: float) -> float:
     if not math.isfinite(value) or abs(value) < 1e-9:
         return 0.0
     return round(value, 2 - math.floor(math.log10(abs(value))))
+
+
+def fingerprint(status: Mapping[str, Any]) -> bytes:
+    """Return what identifies the part of a status that this controller writes: all but `demand`, which
+    activators write.
+    """
+    own = {name: value for name, value in status.items() if name != "demand"}
+    return hashlib.sha256(orjson.dumps(own, option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from autoscaler import other_writers, status
 from autoscaler.decision_values import Decision
 from autoscaler.signals.board import Health
-from autoscaler.state.target_state import LastWrite, TargetState
+from autoscaler.state.target_state import LastReport, LastWrite, TargetState
 from autoscaler.targets import ScaleTarget, Targets
 from serving import clock, errors
 from serving.kube import EventRecorder, Key, Kube
@@ -109,7 +109,8 @@ class Writer:
         *,
         moment: float,
     ) -> None:
-        """Write the status if it has news; changes of figures alone wait for `FIGURES_SECONDS`.
+        """Write the status if it has news, or others have changed it; changes of figures alone wait for
+        `FIGURES_SECONDS`.
 
         Args:
             autoscaler: the Autoscaler, with its current status.
@@ -122,10 +123,13 @@ class Writer:
         content = _content(target, state, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
         new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
-        may_wait = not status.is_urgent(old, new)
+        may_wait = not status.is_urgent(old, new) and not _is_overwritten(autoscaler, state)
         if may_wait and (not status.is_news(old, new) or moment - state.reported < FIGURES_SECONDS):
             return
-        await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+        state.last_report = None  # the watch may show this write before its answer comes
+        stored = await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+        version = int(stored["metadata"]["resourceVersion"])
+        state.last_report = LastReport(status.fingerprint(stored["status"]), version)
         state.reported = moment
 
     async def refuse(self, autoscaler: Object, reason: str, message: str) -> None:
@@ -139,6 +143,14 @@ class Writer:
         new = status.build(content, old, generation, _time())
         if status.is_urgent(old, new):
             await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+
+
+def _is_overwritten(autoscaler: Object, state: TargetState) -> bool:
+    """Whether others have changed the status since the last report."""
+    last = state.last_report
+    if last is None or int(autoscaler["metadata"]["resourceVersion"]) < last.resource_version:
+        return False  # the watch does not show the last report yet
+    return status.fingerprint(autoscaler.get("status") or {}) != last.fingerprint
 
 
 def _content(

@@ -31,6 +31,15 @@ class LastWrite(NamedTuple):
     """The target's resourceVersion after the write."""
 
 
+class LastReport(NamedTuple):
+    """A write of the Autoscaler's status."""
+
+    fingerprint: bytes
+    """`status.fingerprint` of the stored status."""
+    resource_version: int
+    """The Autoscaler's resourceVersion after the write."""
+
+
 @dataclass(slots=True)
 class TargetState:
     """The decisions, writes and learned figures of one Autoscaler.
@@ -56,6 +65,8 @@ class TargetState:
     """Time of the last decision."""
     reported: float = -math.inf
     """Time of the last status write."""
+    last_report: LastReport | None = None
+    """The last write of the status; None before the first one, and while one is in flight."""
     changes: list[Object] = field(default_factory=list)
     """The entries of `status.decisions`, the newest first."""
     last_write: LastWrite | None = None

@@ -225,32 +225,12 @@ class InferenceController:
             if seconds_left > 0:
                 return seconds_left
         self._reported[key] = plan.status
-        self._cache.remember_write(kinds.INFERENCE, await self._write_status(inference, plan.status))
+        written = await self._kube.replace_status(kinds.INFERENCE, inference, plan.status)
+        self._cache.remember_write(kinds.INFERENCE, written)
         self._settling.end(key)
         for event in plan.events:
             await self._recorder.emit(inference, event.reason, event.message, event.type)
         return None
-
-    async def _write_status(self, inference: Object, status: Object) -> Object:
-        """Apply the status, or replace it if others have written to it: an apply keeps fields of others."""
-        managed_fields = inference["metadata"].get("managedFields") or []
-        # After a replacement, parts of the status have an own entry too, of another operation: an apply would
-        # never remove these.
-        status_managers = {
-            (entry.get("manager"), entry.get("operation"))
-            for entry in managed_fields
-            if entry.get("subresource")
-        }
-        if status_managers <= {(self._kube.field_manager, "Apply")}:
-            return await self._kube.apply_status(kinds.INFERENCE, inference, status)
-        key = Key.of(inference)
-        patch = [
-            {"op": "test", "path": "/metadata/uid", "value": inference["metadata"]["uid"]},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        return await self._kube.patch(
-            kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
-        )
 
     def _plan(
         self, inference: Object, refused: _Refused, volume: VolumeChoice, cluster: ClusterVersions | None

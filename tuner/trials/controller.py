@@ -72,6 +72,8 @@ class TrialController:
         would wait for as long as there are small ones."""
         self._cleared: dict[Key, str] = {}
         """uid of each ended trial whose replica is removed; the cache may be behind its last status."""
+        self._reported: dict[Key, Object] = {}
+        """Each trial as the API has stored it with the last status of this process."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -83,9 +85,10 @@ class TrialController:
         if trial is None or is_deleting(trial):
             self._stop_waiting(key)
             self._cleared.pop(key, None)
+            self._reported.pop(key, None)
             return None  # garbage collection removes its Deployment
-        if self._cleared.get(key) == trial["metadata"]["uid"]:
-            return None
+        if await self._put_back_status(key, trial) or self._cleared.get(key) == trial["metadata"]["uid"]:
+            return None  # the watch brings a written status
         if (trial.get("status") or {}).get("phase") in FINISHED:
             self._stop_waiting(key)
             if self._replicas.has(trial):
@@ -112,6 +115,8 @@ class TrialController:
         finally:
             del self._taken[key]
             self._wake()
+        if (current := self._trials.get(*key)) is not None and not is_deleting(current):
+            await self._put_back_status(key, current)  # changes during the measurement queue nothing
         return None
 
     async def _report_pending(self, trial: Object, message: str) -> None:
@@ -168,16 +173,34 @@ class TrialController:
         Raises:
             errors.Conflict: another trial has the name now.
         """
+        key = Key.of(trial)
         while True:
-            body = trial_status.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
+            current = self._trials.get(*key) or trial
+            if _are_different(trial, current):
+                current = trial
+            body = trial_status.as_written(current, status, clock.now())
             try:
-                await self._kube.apply_status(kinds.TRIAL, trial, body)
+                self._reported[key] = await self._kube.replace_status(kinds.TRIAL, current, body)
             except _PASSING:
-                if _are_different(trial, self._trials.get(*Key.of(trial))):
+                if _are_different(trial, self._trials.get(*key)):
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
+
+    async def _put_back_status(self, key: Key, trial: Object) -> bool:
+        """Write the last status of this process again if others have changed it; whether it was written.
+
+        The status is the only record of a measurement, and the search reads it.
+        """
+        reported = self._reported.get(key)
+        # Until the watch has shown the last write, another status is an earlier one of this process.
+        if reported is None or _are_different(trial, reported) or not self._trials.has_seen(reported):
+            return False
+        if trial.get("status") == reported["status"]:
+            return False
+        self._reported[key] = await self._kube.replace_status(kinds.TRIAL, trial, reported["status"])
+        return True
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
         """Reconcile a changed trial; stop the measurement of one that was deleted or replaced."""

@@ -49,7 +49,7 @@ class ModelController:
             return None
         status = planner.status(model, versions, clock.rfc3339(clock.now()))
         if status != (model.get("status") or {}):
-            await self._kube.apply_status(kinds.MODEL, model, status)
+            await self._kube.replace_status(kinds.MODEL, model, status)
         await self._retain(model, versions)
         return None
 

@@ -127,7 +127,7 @@ class ModelVersionController:
                 await self._judge(version, planner.image_status(version))
             case planner.VersionFinished():
                 self._built.pop(Key.of(version), None)
-                phase = version["status"]["phase"]
+                phase = version["status"].get("phase")
                 # The Pods of a failed capture show the reason, and are deleted with the Job.
                 await self._captures.discard(version, keep_ended=phase == "Failed")
                 if phase == "Blocked":
@@ -214,7 +214,7 @@ class ModelVersionController:
                     return await self._build(version, job, captured_image)
                 case planner.ExamineImage():
                     return await self._examine(version)
-                case planner.VersionFinished() if version["status"]["phase"] == "Ready":
+                case planner.VersionFinished() if version["status"].get("phase") == "Ready":
                     return await self._restore(version)
                 case _:
                     return None
@@ -403,7 +403,7 @@ class ModelVersionController:
         # Not `old == status`, as the API has added defaults to the stored status.
         if all(old.get(key) == value for key, value in status.items()):
             return version
-        written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
+        written = await self._kube.replace_status(kinds.MODEL_VERSION, version, status)
         self._cache.remember_write(kinds.MODEL_VERSION, written)
         if not quiet:
             is_warning = warn or phase in ("Failed", "Blocked")

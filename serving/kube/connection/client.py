@@ -224,6 +224,32 @@ class Kube:
             kind, {"metadata": meta, "status": status}, subresource="status", manager=manager
         )
 
+    async def replace_status(self, kind: Kind, obj: Object, status: Object) -> Object:
+        """Apply the status, or replace it if others have written to it: an apply keeps fields of others.
+
+        Args:
+            kind: a kind whose status has one writer.
+            obj: the newest known state of the object.
+            status: the whole status.
+        """
+        meta = obj["metadata"]
+        # After a replacement, parts of the status have an own entry too, of another operation: an apply would
+        # never remove these.
+        status_managers = {
+            (entry.get("manager"), entry.get("operation"))
+            for entry in meta.get("managedFields") or []
+            if entry.get("subresource")
+        }
+        if status_managers <= {(self.field_manager, "Apply")}:
+            return await self.apply_status(kind, obj, status)
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        return await self.patch(
+            kind, meta["namespace"], meta["name"], patch, subresource="status", content_type=JSON_PATCH
+        )
+
     async def withdraw_status(self, kind: Kind, namespace: str, name: str, *, manager: str) -> None:
         """Remove the fields of the status that only this manager has applied, and its managedFields."""
         meta = {"namespace": namespace, "name": name}

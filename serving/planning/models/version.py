@@ -91,6 +91,12 @@ def is_finished(version: Mapping[str, Any] | None) -> bool:
     return ((version or {}).get("status") or {}).get("phase") in ("Ready", "Blocked", "Failed")
 
 
+def has_image(version: Mapping[str, Any]) -> bool:
+    """Whether the status has the version's image, which it keeps: only its phase may be that of others."""
+    status = version.get("status") or {}
+    return bool(status.get("image") and status.get("digest"))
+
+
 def is_ready(version: Mapping[str, Any]) -> bool:
     """Whether the version is Ready and is not being deleted."""
     deleting = is_deleting(version)
@@ -136,7 +142,9 @@ def next_step(
     """
     if model is not None and (metadata := _missing_metadata(version["metadata"], model)):
         return AdoptVersion(metadata)
-    if is_finished(version):
+    # Another phase of a version with an image was written by others. It is not built again, as its source may
+    # be gone.
+    if is_finished(version) or has_image(version):
         return VersionFinished() if policies is None else _after_finish(version, policies, examination)
     if model is None:
         return WaitForSource("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
@@ -147,19 +155,27 @@ def next_step(
 def _after_finish(
     version: Mapping[str, Any], policies: Sequence[ModelPolicy], examination: Examination | None
 ) -> VersionStep:
-    """Return the next step for a finished version, to which the policies have to be applied."""
+    """Return the next step for a finished version, to which the policies have to be applied.
+
+    The phase and the condition `Ready` are derived again, as others may have changed them.
+    """
     status = version["status"]
-    if status["phase"] == "Failed":
-        return VersionFinished()
+    ready = conditions.find(status.get("conditions"), "Ready") or {}
+    if not has_image(version) and status["phase"] == "Failed":
+        if ready.get("status") == "False":
+            return VersionFinished()
+        return FailVersion(
+            ready.get("reason", "Failed"),
+            ready.get("message", "the reason was removed from the status by another writer"),
+        )
     if policy.is_unexamined(policies, status, examination):
         return ExamineImage()
     phase, reason = judge(policies, status, examination)
-    # A Ready version always has the same reason.
-    ready = conditions.find(status.get("conditions"), "Ready") or {}
-    is_reported = phase == "Ready" or reason == StatusReason(
-        ready.get("reason", ""), ready.get("message", "")
+    derived = _ready(phase, reason)
+    is_reported = derived == Condition(
+        "Ready", ready.get("status", "Unknown"), ready.get("reason", ""), ready.get("message", "")
     )
-    return VersionFinished() if phase == status["phase"] and is_reported else ApplyPolicies()
+    return VersionFinished() if phase == status.get("phase") and is_reported else ApplyPolicies()
 
 
 def judge(
@@ -294,7 +310,7 @@ def status(
     """
     generation = version["metadata"].get("generation", 1)
     old = version.get("status") or {}
-    ready = Condition("Ready", "True" if phase == "Ready" else "False", reason.reason, reason.message)
+    ready = _ready(phase, reason)
     result: Object = {
         "phase": phase,
         "attempts": attempts,
@@ -305,6 +321,10 @@ def status(
     if phase in ("Ready", "Blocked", "Failed"):
         result["finishTime"] = old.get("finishTime", now)
     return result
+
+
+def _ready(phase: Phase, reason: StatusReason) -> Condition:
+    return Condition("Ready", "True" if phase == "Ready" else "False", reason.reason, reason.message)
 
 
 def files_digest(version: Mapping[str, Any]) -> str:

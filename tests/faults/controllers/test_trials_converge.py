@@ -8,9 +8,9 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.tuning.trial import TrialStatus
-from tests.fakes.instruments import FakeInstruments, node, trial
+from tests.fakes.instruments import NS, FakeInstruments, node, trial
 from tests.fakes.kube import FakeKube
-from tests.rig.control_plane.convergence import QUICK, Case, until
+from tests.rig.control_plane.convergence import QUICK, Case, running, until
 from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials import controller, replicas
 from tuner.trials.controller import TrialController
@@ -77,6 +77,19 @@ async def test_trials_are_measured_and_leave_no_objects() -> None:
     end, writes = await CASE.undisturbed()
     assert end == {f"pe-{number}": ("Succeeded", "Measured", 200, 1) for number in (1, 2)}
     assert writes >= 14
+
+
+async def test_status_of_a_measured_trial_is_replaced_when_others_have_changed_it() -> None:
+    api = arrange()
+    async with running(node(api), control(api)):
+        await story(api)
+        before = api.find(kinds.TRIAL)[0]["status"]
+        condition = {**before["conditions"][0], "type": "Fake"}
+        edit = {"phase": "Pending", "result": None, "conditions": [*before["conditions"], condition]}
+        user = api.client("user")
+        await user.patch(kinds.TRIAL, NS, "pe-1", {"status": edit}, subresource="status")
+        await until(lambda: api.find(kinds.TRIAL)[0]["status"] == before)
+        assert not api.find(kinds.DEPLOYMENT), "it is not measured again"
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])

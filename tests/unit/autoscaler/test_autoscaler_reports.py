@@ -3,12 +3,15 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from autoscaler.controller import AutoscalerController
 from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
+from tests.rig.control_plane.convergence import running, until
 
 AUTOSCALER: dict[str, Any] = {
     "metadata": {"name": "a", "namespace": "default"},
@@ -40,3 +43,23 @@ async def test_uncounted_replicas_are_not_reported() -> None:
         await asyncio.gather(running, return_exceptions=True)
     assert api.find(kinds.AUTOSCALER)[0]["status"]["currentReplicas"] == 1
     assert len(api.writes) == before + 1
+
+
+@pytest.mark.parametrize("edit", [{"desiredReplicas": 7}, {"reason": "mine"}], ids=["urgent", "not urgent"])
+async def test_status_is_written_again_when_others_have_changed_it(edit: dict[str, Any]) -> None:
+    api = FakeKube()
+    api.add(kinds.DEPLOYMENT, deployment("d"))
+    api.change(kinds.DEPLOYMENT, "default", "d", {"status": {"replicas": 1, "readyReplicas": 1}})
+    api.add(kinds.AUTOSCALER, AUTOSCALER)
+    kube = api.client("autoscaler")
+    watches = Watches(kube)
+    controller = AutoscalerController(kube, ControllerSettings(), watches)
+
+    def status() -> dict[str, Any]:
+        return {**(api.find(kinds.AUTOSCALER)[0].get("status") or {}), "decision": "with its time"}
+
+    async with running(controller.run(), watches.run()):
+        await until(lambda: status().get("currentReplicas") == 1)
+        before, user = status(), api.client("user")
+        await user.patch(kinds.AUTOSCALER, "default", "a", {"status": edit}, subresource="status")
+        await until(lambda: status() == before)

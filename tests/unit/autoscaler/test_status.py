@@ -19,6 +19,12 @@ def scaled(config: PolicyConfig, readings: int = 20) -> TargetState:
     return target
 
 
+def test_fingerprint_of_a_status_differs_when_others_write_more_than_demand() -> None:
+    own = status.fingerprint({"desiredReplicas": 1})
+    assert status.fingerprint({"demand": [{"name": "gw"}], "desiredReplicas": 1}) == own
+    assert status.fingerprint({"desiredReplicas": 1, "reason": "mine"}) != own
+
+
 def test_startup_keep_alive_and_capacity_are_reported_once_known() -> None:
     fresh = TargetState(PolicyConfig(0, 9))
     assert fresh.learned(START) is None

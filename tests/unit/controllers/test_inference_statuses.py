@@ -316,8 +316,7 @@ async def test_status_is_not_written_to_another_inference_of_the_name() -> None:
         "uid": "earlier",
         "managedFields": [{"manager": "x", "subresource": "status"}],
     }
-    kube = rig.api.client("inference")
-    controller = InferenceController(kube, QUICK, Watches(kube), served=OPTIONAL_CHILDREN)
+    kube, earlier = rig.api.client("inference"), {**stored, "metadata": meta}
     with pytest.raises(errors.ApiError):
-        await controller._write_status({**stored, "metadata": meta}, {"observedGeneration": 7})
+        await kube.replace_status(kinds.INFERENCE, earlier, {"observedGeneration": 7})
     assert "status" not in rig.inference

@@ -1,7 +1,8 @@
 """The report of a built image, which the API may not take."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -70,16 +71,22 @@ class Machine:
 
     async def finished(self) -> Object:
         """Return the status of the version once it is Ready or Failed."""
+        async with self.controlled():
+            return self.status()
+
+    @asynccontextmanager
+    async def controlled(self) -> AsyncIterator[None]:
+        """Run the controller until the version is Ready or Failed, and during the block."""
         watches = Watches(self.api.client("watches"))
         jobs = TrainingJobs(watches, job_kinds.shipped())
         kube = self.api.client("modelversion")
         controller = ModelVersionController(kube, SETTINGS, self.data, watches, jobs)
         async with running(controller.run(), watches.run()):
-            await until(lambda: self._status().get("phase") in ("Ready", "Failed"))
+            await until(lambda: self.status().get("phase") in ("Ready", "Failed"))
             await until(lambda: not controller._busy and not controller._built)
-        return self._status()
+            yield
 
-    def _status(self) -> Object:
+    def status(self) -> Object:
         [version] = self.api.find(kinds.MODEL_VERSION)
         return dict(version.get("status") or {})
 
@@ -109,6 +116,35 @@ async def test_an_image_is_built_once_when_its_report_fails(
     assert (status["phase"], ready["reason"], status["attempts"]) == (phase, reason, attempts)
     assert machine.builds == 1
     assert bool(ModelStore(machine.data.models).images()) == (phase == "Ready")
+
+
+@pytest.mark.parametrize(
+    "edit", [{"phase": "Pending"}, {"phase": "Failed"}, {}], ids=["unfinished", "failed", "same phase"]
+)
+async def test_phase_and_conditions_of_a_built_version_are_replaced_when_others_have_changed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Object
+) -> None:
+    machine = Machine(tmp_path, iter(()))
+    machine.spy(monkeypatch)
+    machine.api.add(kinds.NAMESPACE, {"metadata": {"name": NS}})  # without it no policy is known
+    async with machine.controlled():
+        before = machine.status()
+        (tmp_path / "files" / "model.joblib").unlink()
+        ready = {**before["conditions"][0], "status": "False", "reason": "Mine"}
+        edit = {**edit, "conditions": [ready, {**ready, "type": "Fake"}]}
+        user = machine.api.client("user")
+        await user.patch(kinds.MODEL_VERSION, NS, "v1", {"status": edit}, subresource="status")
+
+        def without_times() -> Object:
+            status = machine.status()
+            times = [condition.pop("lastTransitionTime") for condition in status["conditions"]]
+            assert times
+            return status
+
+        expected = {**before, "conditions": [dict(before["conditions"][0])]}
+        del expected["conditions"][0]["lastTransitionTime"]
+        await until(lambda: without_times() == expected)
+        assert machine.builds == 1
 
 
 async def test_managed_fields_do_not_grow_with_the_files_of_a_version(tmp_path: Path) -> None:

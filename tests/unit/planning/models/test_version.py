@@ -37,6 +37,15 @@ OWNER = {
 }
 
 
+READY = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Built",
+    "message": "image sha256:1",
+    "lastTransitionTime": NOW,
+}
+
+
 def version(phase: str = "", **source: Any) -> Object:
     return {
         "metadata": {
@@ -47,7 +56,12 @@ def version(phase: str = "", **source: Any) -> Object:
             "ownerReferences": [OWNER],
         },
         "spec": {"modelName": "digits", "source": source or {"path": "/models/digits"}},
-        "status": {"phase": phase, "digest": "sha256:1", "contents": {"containsCode": False}}
+        "status": {
+            "phase": phase,
+            "digest": "sha256:1",
+            "contents": {"containsCode": False},
+            "conditions": [READY if phase == "Ready" else {**READY, "status": "False"}],
+        }
         if phase
         else {},
     }
@@ -278,6 +292,35 @@ def test_a_finished_version_is_examined_and_judged_when_its_policies_ask_for_it(
     model_version: Object, policies: list[ModelPolicy] | None, examination: Examination | None, step: type
 ) -> None:
     assert isinstance(planner.next_step(model_version, None, MODEL, policies, examination), step)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Building", "Failed"])
+def test_version_with_an_image_is_judged_again_when_others_have_changed_its_phase(phase: str) -> None:
+    changed = of_job("u1", phase)
+    changed["status"]["image"] = "r.example/digits@sha256:1"
+    assert planner.next_step(changed, None, MODEL, []) == ApplyPolicies()
+    assert planner.next_step(changed, None, MODEL, None) == VersionFinished(), "its Job is gone"
+
+
+@pytest.mark.parametrize(
+    "ready",
+    [[], [{**READY, "status": "False"}], [{**READY, "reason": "Mine"}]],
+    ids=["removed", "status", "reason"],
+)
+def test_ready_version_is_judged_again_when_others_have_changed_its_condition(ready: list[Object]) -> None:
+    changed = examined()
+    changed["status"]["conditions"] = ready
+    assert planner.next_step(changed, None, MODEL, []) == ApplyPolicies()
+
+
+def test_failed_version_fails_again_when_others_have_changed_its_condition() -> None:
+    changed = version("Failed")
+    changed["status"]["conditions"] = [{**READY, "reason": "JobGone", "message": "it was deleted"}]
+    assert planner.next_step(changed, None, MODEL, []) == FailVersion("JobGone", "it was deleted")
+    changed["status"]["conditions"] = []
+    assert planner.next_step(changed, None, MODEL, []) == FailVersion(
+        "Failed", "the reason was removed from the status by another writer"
+    )
 
 
 def test_a_version_without_contents_is_examined_once() -> None:
