@@ -7,6 +7,7 @@ cluster and uses its own namespaces, whose end it awaits. Without it, the embedd
 """
 
 import asyncio
+import ipaddress
 import os
 import shutil
 import uuid
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,8 +29,14 @@ from serving.settings import DEFAULTS, Settings
 from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane import discovery, installation, namespaces
+from tests.rig.control_plane.convergence import running
 from tests.rig.control_plane.job_definitions import CRD
+from tests.rig.control_plane.played_node import played_node, played_pods
+from tests.rig.control_plane.recorded_requests import source_address
+from tests.rig.control_plane.workload_controllers import workloads
+from tests.rig.machine.addresses import own
 
+EMBEDDED_ADDRESS = own(121)
 NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
 
 
@@ -139,6 +147,36 @@ async def controllers(
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+class Machine(NamedTuple):
+    """A machine whose kubelet is played."""
+
+    scheduler: str
+    """`schedulerName` of the Pods that run there, which is the name of the machine's Node on a cluster."""
+    address: str
+    """Of all Pods, and of this machine."""
+
+
+@pytest.fixture
+async def machine(
+    kube: Kube, namespace: str, contract_kubeconfig: Path, controller_settings: Settings
+) -> AsyncIterator[Machine]:
+    """Run the Pods of the namespace, in the API alone.
+
+    A cluster's own controllers make Pods and EndpointSlices; on the embedded API those of Slipway do.
+    """
+    if "SLIPWAY_CONTRACT_KUBECONFIG" not in os.environ:
+        machine = Machine("default-scheduler", EMBEDDED_ADDRESS)
+        # At the end no controller may make another Pod, which nobody would remove.
+        async with played_pods(kube, namespace, *machine), running(workloads(kube, controller_settings)):
+            yield machine
+        return
+    machine = Machine(f"played-{namespace}", await source_address(contract_kubeconfig))
+    if ipaddress.ip_address(machine.address).is_loopback:
+        pytest.skip(f"the API server is at the loopback address {machine.address}: no EndpointSlice has one")
+    async with played_node(kube, namespace, *machine):
+        yield machine
 
 
 @asynccontextmanager

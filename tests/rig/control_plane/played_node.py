@@ -1,6 +1,7 @@
 """A Node whose kubelet is played: Pods that name its scheduler run at once, in the API alone.
 
-Their images need not exist, so that a test controls the life of its Pods on every cluster.
+Their images need not exist, so that a test controls the life of its Pods on every cluster. On the embedded
+API, which has one scheduler and binds every Pod to this machine, `played_pods` is enough.
 """
 
 import asyncio
@@ -17,32 +18,41 @@ from tests.rig.control_plane.convergence import kill
 
 @asynccontextmanager
 async def played_node(kube: Kube, namespace: str, name: str, address: str) -> AsyncIterator[None]:
-    """Run the Pods of a namespace whose `schedulerName` is `name`: those of Jobs succeed, others are ready.
-
-    All have the same address.
-    """
+    """Run the Pods of a namespace whose `schedulerName` is `name` on a Node of that name."""
     await kube.create(kinds.NODE, {"metadata": {"name": name}, "spec": {"unschedulable": True}})
-    playing = asyncio.create_task(_play(kube, namespace, name, address))
+    try:
+        async with played_pods(kube, namespace, name, address):
+            yield
+    finally:
+        await kube.delete(kinds.NODE, None, name)
+
+
+@asynccontextmanager
+async def played_pods(kube: Kube, namespace: str, scheduler: str, address: str) -> AsyncIterator[None]:
+    """Run the Pods of a namespace that name a scheduler: those of Jobs succeed, others are ready.
+
+    All have the same address. Pods without a node are bound to the one that is named as their scheduler.
+    """
+    playing = asyncio.create_task(_play(kube, namespace, scheduler, address))
     try:
         yield
     finally:
         await kill([playing])
-        for pod in await _pods(kube, namespace, name):
-            await kube.delete(kinds.POD, namespace, pod["metadata"]["name"], grace_seconds=0)
-        await kube.delete(kinds.NODE, None, name)
+        for pod in await _pods(kube, namespace, scheduler):
+            with contextlib.suppress(errors.NotFound):  # the Pod's controller was faster
+                await kube.delete(kinds.POD, namespace, pod["metadata"]["name"], grace_seconds=0)
 
 
-async def _pods(kube: Kube, namespace: str, node: str) -> list[Object]:
-    return [
-        pod for pod in (await kube.list(kinds.POD, namespace)).items if pod["spec"]["schedulerName"] == node
-    ]
+async def _pods(kube: Kube, namespace: str, scheduler: str) -> list[Object]:
+    pods = (await kube.list(kinds.POD, namespace)).items
+    return [pod for pod in pods if pod["spec"]["schedulerName"] == scheduler]
 
 
-async def _play(kube: Kube, namespace: str, node: str, address: str) -> None:
+async def _play(kube: Kube, namespace: str, scheduler: str, address: str) -> None:
     while True:
-        for pod in await _pods(kube, namespace, node):
+        for pod in await _pods(kube, namespace, scheduler):
             with contextlib.suppress(errors.NotFound, errors.Conflict):
-                await _advance(kube, pod, node, address)
+                await _advance(kube, pod, scheduler, address)
         await asyncio.sleep(0.1)
 
 
@@ -51,12 +61,31 @@ async def _advance(kube: Kube, pod: Object, node: str, address: str) -> None:
     if is_deleting(pod):
         await kube.delete(kinds.POD, namespace, name, grace_seconds=0)
     elif "nodeName" not in pod["spec"]:
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-        await kube.request("POST", kinds.POD.path(namespace, name, "binding"), body=binding)
+        await bind(kube, pod, node)
     elif pod["status"]["phase"] == "Pending":
-        status = _succeeded(pod) if pod["spec"]["restartPolicy"] == "Never" else _ready(pod, address)
-        await kube.patch(kinds.POD, namespace, name, {"status": status}, subresource="status")
+        if pod["spec"]["restartPolicy"] == "Never":
+            await succeed(kube, pod)
+        else:
+            await _report(kube, pod, _ready(pod, address))
+
+
+async def bind(kube: Kube, pod: Object, node: str) -> None:
+    """Bind a Pod to a node, as a scheduler does."""
+    name = pod["metadata"]["name"]
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    path = kinds.POD.path(pod["metadata"]["namespace"], name, "binding")
+    await kube.request("POST", path, body=binding)
+
+
+async def succeed(kube: Kube, pod: Object, message: str = "") -> None:
+    """Report that the containers of a Pod have succeeded, with a termination message."""
+    await _report(kube, pod, _succeeded(pod, message))
+
+
+async def _report(kube: Kube, pod: Object, status: Object) -> None:
+    meta = pod["metadata"]
+    await kube.patch(kinds.POD, meta["namespace"], meta["name"], {"status": status}, subresource="status")
 
 
 def _ready(pod: Object, address: str) -> Object:
@@ -72,9 +101,9 @@ def _ready(pod: Object, address: str) -> Object:
     }
 
 
-def _succeeded(pod: Object) -> Object:
+def _succeeded(pod: Object, message: str) -> Object:
     now = clock.rfc3339(clock.now())
-    ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now, "message": message}
     containers = _containers(pod, {"terminated": ended}, is_ready=False)
     return {"phase": "Succeeded", "containerStatuses": containers}
 

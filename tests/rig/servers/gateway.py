@@ -3,20 +3,25 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Coroutine, Iterable
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
+from serving import errors
 from serving.data_dir import DataDir
+from serving.kube import Kube
+from serving.resources import kinds
 from serving.router import gateway
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.counts.count_table import CountTable
-from serving.router.envoy.process.envoy_process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.plan.route_table import RoutePlanChanges, RouteTable
 from serving.router.plan.service import GatewayService, gateway_service
@@ -47,6 +52,53 @@ async def running_gateway(data_dir: DataDir, settings: Settings) -> AsyncIterato
     with contextlib.closing(KeptSockets()) as kept:
         async with in_background(gateway.run(data_dir, settings, kept=kept)):
             yield
+
+
+@contextlib.contextmanager
+def envoys_have_ended() -> Iterator[None]:
+    """Fail if an Envoy that the block starts still runs.
+
+    One that has ended is a zombie until this waits for it.
+    """
+    started: list[EnvoyProcess] = []
+    start = EnvoyProcess.start
+
+    def recorded(process: EnvoyProcess, config: bytes) -> RunningEnvoy:
+        envoy = start(process, config)
+        started.append(process)
+        return envoy
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EnvoyProcess, "start", recorded)
+        yield
+    running = [process for process in started if process.exit_code() is None]
+    assert not running
+
+
+@contextlib.asynccontextmanager
+async def gateway_of_api(
+    kube: Kube, kubeconfig: Path, folder: Path, settings: Settings
+) -> AsyncIterator[None]:
+    """Run a gateway of an API with an Envoy and a new directory of its own, below `folder`.
+
+    At the end its Lease is deleted, so that it counts as gone at once for later tests with this API.
+    """
+    name = settings.gateway.name
+    data_dir = DataDir(folder / name)
+    data_dir.root.mkdir()
+    shutil.copy(kubeconfig, data_dir.kubeconfig)
+    try:
+        async with running_gateway(data_dir, settings):
+            yield
+    finally:
+        await gateway.stop_everything(data_dir, settings)
+        await remove_lease(kube, settings.controllers.lease_namespace, name)
+
+
+async def remove_lease(kube: Kube, namespace: str, name: str) -> None:
+    """Let a gateway count as gone."""
+    with contextlib.suppress(errors.NotFound):
+        await kube.delete(kinds.LEASE, namespace, f"slipway-gateway-{name}")
 
 
 def settings_for_test(**of_gateway: Any) -> Settings:

@@ -1,7 +1,6 @@
 """Several gateways of one API: a revision gets traffic once every live one has reached it."""
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -11,18 +10,23 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from serving import clock, errors
+from serving import clock
 from serving.controllers.inference import InferenceController
 from serving.data_dir import DataDir
 from serving.kube import Kube, Watches, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds
-from serving.router import gateway
 from serving.settings import DEFAULTS, Settings
 from tests.fakes.surroundings import inference, predictor, ready_version
 from tests.rig.control_plane.convergence import running, until
 from tests.rig.machine.addresses import own
-from tests.rig.servers.gateway import backend, endpoint_slice, running_gateway, settings_for_test
+from tests.rig.servers.gateway import (
+    backend,
+    endpoint_slice,
+    gateway_of_api,
+    remove_lease,
+    settings_for_test,
+)
 
 pytestmark = pytest.mark.timeout(60)
 REPLICA = own(8)
@@ -51,15 +55,9 @@ class World:
     @asynccontextmanager
     async def gateway(self, name: str, address: str = "") -> AsyncIterator[Settings]:
         """Run a gateway with an Envoy and a directory of its own."""
-        data_dir, configured = DataDir(self.root / name), settings_for_test(name=name, address=address)
-        data_dir.root.mkdir()
-        data_dir.kubeconfig.write_text(self.kubeconfig.read_text())
-        try:
-            async with running_gateway(data_dir, configured):
-                yield configured
-        finally:
-            await gateway.stop_everything(data_dir, configured)
-            await remove_lease(self.kube, name)
+        configured = settings_for_test(name=name, address=address)
+        async with gateway_of_api(self.kube, self.kubeconfig, self.root, configured):
+            yield configured
 
     def lease(self, name: str) -> AbstractAsyncContextManager[None]:
         """Let a gateway count as alive, whether it runs or not."""
@@ -76,13 +74,7 @@ async def lease(kube: Kube, name: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await remove_lease(kube, name)
-
-
-async def remove_lease(kube: Kube, name: str) -> None:
-    """Let a gateway count as gone at once, as do the next tests with this API."""
-    with contextlib.suppress(errors.NotFound):
-        await kube.delete(kinds.LEASE, "default", f"slipway-gateway-{name}")
+        await remove_lease(kube, "default", name)
 
 
 @pytest.fixture
