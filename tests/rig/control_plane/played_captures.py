@@ -1,4 +1,4 @@
-"""The Job controller and the node of capture Jobs over an API in memory; the captures are real."""
+"""Capture Jobs whose controller and kubelet are played; their captures are real."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,10 @@ Fault = Callable[[Object], str]
 
 
 class PlayedCaptures:
-    """Runs each capture Job of an API once; `pushes` counts the captures that have pushed."""
+    """The Job controller and the node of an API in memory: each capture Job runs once.
+
+    `pushes` has the captures that have pushed.
+    """
 
     def __init__(self, root: Path, fault: Fault = lambda job: "") -> None:
         self._root = root
@@ -39,7 +42,8 @@ class PlayedCaptures:
         if message:
             status, condition, phase = 1, "Failed", "Failed"
         else:
-            message = await self._captured(job)
+            message = await captured(job["spec"]["template"]["spec"], self._root / job["metadata"]["uid"])
+            self.pushes.append(job["metadata"]["name"])
         meta = job["metadata"]
         if all(stored["metadata"]["uid"] != meta["uid"] for stored in api.find(kinds.JOB)):
             return
@@ -47,24 +51,21 @@ class PlayedCaptures:
         end = {"status": {"conditions": [{"type": condition, "status": "True"}]}}
         api.change(kinds.JOB, meta["namespace"], meta["name"], end)
 
-    async def _captured(self, job: Object) -> str:
-        spec = job["spec"]["template"]["spec"]
-        volume, mount = spec["volumes"][0], spec["containers"][0]["volumeMounts"][0]
-        variables = {entry["name"]: entry["value"] for entry in spec["containers"][0]["env"]}
-        root = Path(volume["hostPath"]["path"])
-        below = Path(variables[names.OUTPUT_DIR_ENV]).relative_to(mount["mountPath"])
-        origin = {"kind": "Job", "name": variables[names.JOB_NAME_ENV], "uid": variables[names.JOB_UID_ENV]}
-        target = Reference.parse(variables[names.CAPTURE_REPOSITORY_ENV])
-        store = self._root / job["metadata"]["uid"]
-        try:
-            async with Registry(Credentials.none()) as registry:
-                captured = await capture_to(
-                    registry, target, CaptureSource(root / below, root, origin), store
-                )
-        except errors.Permanent as error:
-            raise AssertionError(error) from error
-        self.pushes.append(job["metadata"]["name"])
-        return capture.encode(captured)
+
+async def captured(pod: Object, store: Path) -> str:
+    """Capture a hostPath as the container of a capture Job's Pod does; return its termination message."""
+    volume, mount = pod["volumes"][0], pod["containers"][0]["volumeMounts"][0]
+    variables = {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
+    root = Path(volume["hostPath"]["path"])
+    below = Path(variables[names.OUTPUT_DIR_ENV]).relative_to(mount["mountPath"])
+    origin = {"kind": "Job", "name": variables[names.JOB_NAME_ENV], "uid": variables[names.JOB_UID_ENV]}
+    target = Reference.parse(variables[names.CAPTURE_REPOSITORY_ENV])
+    try:
+        async with Registry(Credentials.none()) as registry:
+            result = await capture_to(registry, target, CaptureSource(root / below, root, origin), store)
+    except errors.Permanent as error:
+        raise AssertionError(error) from error
+    return capture.encode(result)
 
 
 def _add_pod(api: FakeKube, job: Object, phase: str, status: int, message: str) -> None:
