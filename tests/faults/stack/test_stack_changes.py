@@ -183,9 +183,14 @@ async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
         pytest.param(
             {
                 "image": f"{names.RUNTIME_IMAGE_PREFIX}sklearn",
-                "command": [sys.executable, "-m", "serving.runtimes.sklearn.server"],
+                "command": [
+                    "/usr/bin/env",
+                    f"{names.MODEL_FILES_DIGEST_ENV}=sha256:{'0' * 64}",
+                    sys.executable,
+                    "-m",
+                    "serving.runtimes.sklearn.server",
+                ],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "env": [{"name": names.MODEL_FILES_DIGEST_ENV, "value": f"sha256:{'0' * 64}"}],
             },
             "DigestMismatch",
             "ended with exit code 1: DigestMismatch: files.json: must be ",

@@ -103,7 +103,7 @@ async def test_answer_is_not_estimated_when_streams_have_waited_longer_for_their
 async def test_prompt_is_counted_for_the_arm_of_the_retry_when_the_client_disconnects(chat: Chat) -> None:
     both = route("chat", [("dead", 5_000), ("a", 5_000)])
     both["spec"]["tokenUsage"] = "continuous"
-    slices = [endpoint_slice("chat-dead", [own(66)]), endpoint_slice("chat-a", [engine_address()])]
+    slices = [endpoint_slice("chat-dead", [own(117)]), endpoint_slice("chat-a", [engine_address()])]
     await chat.rig.serve([both], slices)
     for _ in range(20):
         async with asked_in_vain(chat):

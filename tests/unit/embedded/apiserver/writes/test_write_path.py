@@ -182,7 +182,7 @@ CASES = [
         kinds.INFERENCE,
         inference({"name": "a", "modelVersion": "v", "resources": {"gpu": {"cores": 5, "mechanism": "x"}}}),
         "spec.predictors[0].resources.gpu.mechanism",
-        'Unsupported value: "x": supported values: "mps"',
+        'Unsupported value: "x": supported values: "auto", "mps"',
     ),
     (
         kinds.INFERENCE,
