@@ -25,7 +25,7 @@ from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
 from serving.objects import Object, is_deleting
-from serving.planning.models import capture, handoff, job_kind
+from serving.planning.models import capture, job_kind
 from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.policy import Examination
@@ -119,8 +119,8 @@ class ModelVersionController:
                 pass  # not worth a write: the Model is about to be created, or the jobs to be listed
             case planner.WaitForSource(reason, message):
                 await self._report(version, "Pending", reason, message)
-            case planner.FailVersion(reason, message, kept):
-                await self._report(version, "Failed", reason, message, kept=kept)
+            case planner.FailVersion(reason, message):
+                await self._report(version, "Failed", reason, message)
             case planner.BuildImage() | planner.ExamineImage():
                 self._builds.add(Key.of(version))
             case planner.ApplyPolicies():
@@ -316,11 +316,10 @@ class ModelVersionController:
             limit=config.build_attempts,
             base=config.build_backoff_base_seconds,
             cap=config.build_backoff_cap_seconds,
-            remedy=handoff.remedy(version),
         )
         match step:
-            case planner.FailVersion(reason, message, kept):
-                await self._report(version, "Failed", reason, message, attempts=attempts, kept=kept)
+            case planner.FailVersion(reason, message):
+                await self._report(version, "Failed", reason, message, attempts=attempts)
                 self._built.pop(Key.of(version), None)
                 await self._retention.discard_attempts(version)
                 return None
@@ -381,7 +380,6 @@ class ModelVersionController:
         image_status: Object | None = None,
         *,
         attempts: int | None = None,
-        kept: str = "",
         warn: bool = False,
         quiet: bool = False,
     ) -> Object:
@@ -394,7 +392,6 @@ class ModelVersionController:
             message: of the same.
             image_status: the part of the status that describes the image; None before there is one.
             attempts: failed attempts so far; None for the number in the status.
-            kept: message of the condition `SourceKept`; empty for no such condition.
             warn: whether the Event is a warning in phases other than Failed and Blocked.
             quiet: whether there is no Event.
         """
@@ -402,7 +399,7 @@ class ModelVersionController:
         old = version.get("status") or {}
         failed = int(old.get("attempts", 0)) if attempts is None else attempts
         why = StatusReason(reason, message)
-        status = planner.status(version, phase, why, now, image_status, attempts=failed, kept=kept)
+        status = planner.status(version, phase, why, now, image_status, attempts=failed)
         # Not `old == status`, as the API has added defaults to the stored status.
         if all(old.get(key) == value for key, value in status.items()):
             return version

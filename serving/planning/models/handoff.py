@@ -7,16 +7,14 @@ from typing import Any
 
 from serving.objects import Object, is_deleting
 from serving.planning.models.job_kind import NOT_LISTED, TrainingJob, UnknownJob, of_reference
-from serving.planning.models.version import SOURCE_KEPT, is_finished
-from serving.resources import conditions, kinds, names
+from serving.planning.models.version import is_finished
+from serving.resources import kinds, names
 
 MOST_OWNERS = 8
 """Most owners above a job that are followed: users write owner references, which may form a ring."""
 HANDED_OFF_ANNOTATION = "slipway.dev/handed-off"
 """Annotation of a job whose hand-off is done, with the ModelVersion's name: once deleted, that version is not
 created again."""
-_CREATED_BY = "hand-off"
-"""`spec.createdBy` of the versions that jobs become."""
 _JOB_NAME_CHARACTERS = 57
 """Of a job's name in its version's: with a hyphen and 5 digits of the uid, 63 characters."""
 
@@ -141,8 +139,6 @@ def next_step(job: TrainingJob, version: Mapping[str, Any] | None, *, is_part: b
 def _follow(job: Mapping[str, Any], version: Mapping[str, Any]) -> HandOffStep:
     """Release a job that has succeeded: once its ModelVersion is finished, or at once, with a warning, if the
     version is of another source.
-
-    A version that failed after all attempts keeps its job: the cause may be corrected.
     """
     meta = job["metadata"]
     source = version["spec"]["source"].get("job") or {}
@@ -151,19 +147,7 @@ def _follow(job: Mapping[str, Any], version: Mapping[str, Any]) -> HandOffStep:
     if not is_same or source.get("uid") not in (meta["uid"], "", None):
         warning = f"ModelVersion {name} exists already and is not from this {job['kind']}"
         return ReleaseJob(name, warning=warning)
-    return ReleaseJob(name) if is_finished(version) and not conditions.is_true(version, SOURCE_KEPT) else None
-
-
-def remedy(version: Mapping[str, Any]) -> str:
-    """Return what to do about a version that failed after all attempts; empty unless the hand-off made it."""
-    source = version["spec"]["source"].get("job")
-    if source is None or version["spec"].get("createdBy") != _CREATED_BY:
-        return ""
-    job = f"{of_reference(source)[1]} {source['name']}"
-    return (
-        f"{job} is kept. Correct the cause and delete this ModelVersion, which {job} makes again; or annotate"
-        f" {job} with {HANDED_OFF_ANNOTATION}=given-up, which releases it"
-    )
+    return ReleaseJob(name) if is_finished(version) else None
 
 
 def _version(job: Mapping[str, Any]) -> Object:
@@ -177,5 +161,5 @@ def _version(job: Mapping[str, Any]) -> Object:
             "namespace": meta["namespace"],
             "labels": {names.MODEL_LABEL: model_of(job)},
         },
-        "spec": {"modelName": model_of(job), "source": {"job": source}, "createdBy": _CREATED_BY},
+        "spec": {"modelName": model_of(job), "source": {"job": source}, "createdBy": "hand-off"},
     }

@@ -40,8 +40,6 @@ class FailVersion:
 
     reason: str
     message: str
-    kept: str = ""
-    """Message of the condition `SourceKept`; empty if nothing keeps the source, or it can never be built."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,6 @@ VersionStep = (
 )
 CORRECTABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
 """Reasons that an administrator of the Secret or the registry can correct: another attempt may succeed."""
-SOURCE_KEPT = "SourceKept"
-"""Condition of a version that failed after all attempts: True while the hand-off keeps its job."""
 _MAX_TAG = 118
 """Most characters of a tag, to which a push adds `-modelpack`: a registry allows 128."""
 _OWN_STATUS = frozenset({"phase", "attempts", "observedGeneration", "conditions", "finishTime"})
@@ -171,7 +167,6 @@ def _after_finish(
         return FailVersion(
             ready.get("reason", "Failed"),
             ready.get("message", "the reason was removed from the status by another writer"),
-            _kept(status),
         )
     if policy.is_unexamined(policies, status, examination):
         return ExamineImage()
@@ -239,7 +234,6 @@ def after_failure(
     limit: int,
     base: float,
     cap: float,
-    remedy: str = "",
 ) -> RetryBuild | FailVersion:
     """Return the step after an attempt that failed for a temporary reason.
 
@@ -251,11 +245,9 @@ def after_failure(
         limit: attempts before the version fails.
         base: seconds before the second attempt; doubles.
         cap: maximum seconds between attempts, also for `retry_after`.
-        remedy: for people, once the version fails; empty if nothing keeps its source.
     """
     if attempts >= limit:
-        given_up = f"{message}; given up after {attempts} attempts"
-        return FailVersion(reason, f"{given_up}: {remedy}" if remedy else given_up, remedy)
+        return FailVersion(reason, f"{message}; given up after {attempts} attempts")
     backoff = min(base * 2 ** min(attempts - 1, 30), cap)  # at most 30, as a float can overflow
     delay = min(max(backoff, retry_after or 0.0), cap)
     return RetryBuild(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
@@ -305,7 +297,6 @@ def status(
     built: Mapping[str, Any] | None = None,
     *,
     attempts: int = 0,
-    kept: str = "",
 ) -> Object:
     """Return the whole status to write.
 
@@ -316,18 +307,15 @@ def status(
         now: RFC 3339; becomes the finish time of a version that finishes now.
         built: image, digest, size and so on, once known.
         attempts: failed attempts so far.
-        kept: message of the condition `SourceKept`; empty for no such condition.
     """
     generation = version["metadata"].get("generation", 1)
     old = version.get("status") or {}
-    new = [_ready(phase, reason)]
-    if kept:
-        new.append(Condition(SOURCE_KEPT, "True", "AttemptsExhausted", kept))
+    ready = _ready(phase, reason)
     result: Object = {
         "phase": phase,
         "attempts": attempts,
         "observedGeneration": generation,
-        "conditions": conditions.merge(old.get("conditions"), new, generation=generation, now=now),
+        "conditions": conditions.merge(old.get("conditions"), [ready], generation=generation, now=now),
         **(built or {}),
     }
     if phase in ("Ready", "Blocked", "Failed"):
@@ -337,12 +325,6 @@ def status(
 
 def _ready(phase: Phase, reason: StatusReason) -> Condition:
     return Condition("Ready", "True" if phase == "Ready" else "False", reason.reason, reason.message)
-
-
-def _kept(status: Mapping[str, Any]) -> str:
-    """Return the message of the condition `SourceKept`; empty unless it is True."""
-    kept = conditions.find(status.get("conditions"), SOURCE_KEPT) or {}
-    return str(kept.get("message", "")) if kept.get("status") == "True" else ""
 
 
 def files_digest(version: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from serving.resources import conditions, kinds, names
 from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import finished_jobs
-from tests.rig.control_plane.convergence import QUICK, Case, running, until
+from tests.rig.control_plane.convergence import QUICK, Case, until
 from tests.rig.control_plane.model_objects import final_state, find, is_held
 from tests.rig.control_plane.played_captures import PlayedCaptures
 from tests.rig.servers.registry_server import RegistryServer
@@ -187,26 +187,3 @@ async def test_objects_are_the_same_when_the_controller_is_killed_before_each_wr
     tmp_path: Path, registry: RegistryServer
 ) -> None:
     assert await case(Cluster(tmp_path, registry)).survives_kills(done=False) > 20
-
-
-async def test_kept_output_is_captured_when_the_version_that_failed_is_deleted(
-    tmp_path: Path, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fewer = dataclasses.replace(SETTINGS.controllers, build_attempts=2)
-    monkeypatch.setattr(f"{__name__}.SETTINGS", dataclasses.replace(SETTINGS, controllers=fewer))
-    cluster, faults = Cluster(tmp_path, registry), ["DiskFull: the disk is full"] * 2
-    api = cluster.arrange()
-    cluster.captures = PlayedCaptures(tmp_path / "captures", lambda job: faults.pop() if faults else "")
-    spec = {"registry": {"repository": cluster.repository}}
-    api.add(kinds.MODEL, {"metadata": {"name": "digits", "namespace": NS}, "spec": spec})
-    job = cluster.train(api, "full", "digits")
-    api.unchecked |= {kinds.JOB, kinds.POD}
-    async with running(cluster.control(api), cluster.play(api)):
-        await cluster.finish(api, job)
-        await until(lambda: "given-up" in ready(api, "v-full").get("message", ""), "all attempts have failed")
-        user = api.client("user")
-        await user.delete(kinds.JOB, NS, "full")  # as the TTL controller does
-        await until(lambda: "deletionTimestamp" in find(api, kinds.JOB, "full")["metadata"])
-        await user.delete(kinds.MODEL_VERSION, NS, "v-full")
-        await until(lambda: ready(api, "v-full").get("status") == "True", "it is captured again")
-        await until(lambda: all(j["metadata"]["name"] != "full" for j in api.find(kinds.JOB)), "released")

@@ -114,26 +114,6 @@ def test_deleted_job_is_held_until_its_version_is_finished() -> None:
     assert handoff.next_step(completed, version("Failed")) == ReleaseJob("train-abcde")
 
 
-def test_job_is_held_while_its_version_may_be_made_again_after_all_attempts() -> None:
-    failed = version("Failed")
-    failed["status"]["conditions"] = [{"type": "SourceKept", "status": "True"}]
-    for times in ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
-        held = job(finalizers=HELD, condition="Complete", **times)
-        assert handoff.next_step(held, failed) is None
-        assert isinstance(handoff.next_step(held, None), CreateVersion), "the version was deleted"
-    given_up = job(finalizers=HELD, condition="Complete", annotations={handoff.HANDED_OFF_ANNOTATION: "x"})
-    assert handoff.next_step(given_up, failed) == ReleaseJob("")
-
-
-def test_remedy_is_for_versions_that_the_handoff_makes_again() -> None:
-    made = handoff.next_step(job(finalizers=HELD, condition="Complete"), None)
-    assert isinstance(made, CreateVersion)
-    remedy = handoff.remedy(made.version)
-    assert "delete this ModelVersion, which Job train makes again" in remedy
-    assert "annotate Job train with slipway.dev/handed-off=given-up" in remedy
-    assert handoff.remedy(version("Failed")) == "", "a user made it"
-
-
 def test_job_that_failed_or_was_deleted_early_is_released() -> None:
     assert handoff.next_step(job(finalizers=HELD, condition="Failed"), None) == ReleaseJob("")
     deleted = job(finalizers=HELD, deletionTimestamp="2026-01-01T00:00:00Z")

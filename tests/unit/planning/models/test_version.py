@@ -242,18 +242,6 @@ def test_retry_delay_doubles_up_to_a_bound_and_retries_end() -> None:
     final_step = failed(10)
     assert isinstance(final_step, FailVersion)
     assert (final_step.reason, final_step.message) == ("Down", "no answer; given up after 10 attempts")
-    assert final_step.kept == ""
-
-
-def test_version_of_a_kept_job_has_a_condition_and_the_remedy_once_retries_end() -> None:
-    step = planner.after_failure(3, "Down", "no answer", None, limit=3, base=2.0, cap=300.0, remedy="do so")
-    assert step == FailVersion("Down", "no answer; given up after 3 attempts: do so", "do so")
-    failed_version = version()
-    reason = StatusReason(step.reason, step.message)
-    failed_version["status"] = planner.status(version(), "Failed", reason, NOW, kept=step.kept)
-    assert conditions.is_true(failed_version, "SourceKept")
-    failed_version["status"]["conditions"][0]["status"] = "True"  # by another writer
-    assert planner.next_step(failed_version, None, MODEL, []) == step
 
 
 @given(st.integers(1, 9), st.floats(0, 1e6))
