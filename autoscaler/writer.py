@@ -126,8 +126,15 @@ class Writer:
         may_wait = not status.is_urgent(old, new) and not _is_overwritten(autoscaler, state)
         if may_wait and (not status.is_news(old, new) or moment - state.reported < FIGURES_SECONDS):
             return
-        state.last_report = None  # the watch may show this write before its answer comes
-        stored = await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+        previous, state.last_report = (
+            state.last_report,
+            None,
+        )  # the watch may show this write before its answer
+        try:
+            stored = await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+        except BaseException:
+            state.last_report = previous
+            raise
         version = int(stored["metadata"]["resourceVersion"])
         state.last_report = LastReport(status.fingerprint(stored["status"]), version)
         state.reported = moment
@@ -148,8 +155,8 @@ class Writer:
 def _is_overwritten(autoscaler: Object, state: TargetState) -> bool:
     """Whether others have changed the status since the last report."""
     last = state.last_report
-    if last is None or int(autoscaler["metadata"]["resourceVersion"]) < last.resource_version:
-        return False  # the watch does not show the last report yet
+    if last is None or int(autoscaler["metadata"]["resourceVersion"]) <= last.resource_version:
+        return False  # the last report, or the watch does not show it yet
     return status.fingerprint(autoscaler.get("status") or {}) != last.fingerprint
 
 

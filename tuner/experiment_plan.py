@@ -4,7 +4,7 @@ It runs in the search worker beside the search, whose scikit-learn is too heavy 
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -124,13 +124,37 @@ def _tuned_target(request: PlanRequest, spec: ProfilingExperimentSpec) -> render
 
 
 def _mechanism(request: PlanRequest, target: rendering.TunedTarget, space: Space) -> Mechanism:
-    """Return the GPU mechanism of the first Trial; before there is one, that of a new revision."""
+    """Return the GPU mechanism of the first Trial whose replica has started; before there is one, the first
+    that nodes offer for a spec of the space, and where none is offered, that of a new revision.
+    """
     for trial in request.recorded.trials:
-        if share := gpu_pod.annotated(trial["spec"]["template"]):
+        share = gpu_pod.annotated(trial["spec"]["template"])
+        if share and (trial.get("status") or {}).get("startSeconds"):
             recorded: Mechanism = share["mechanism"]
             return recorded
-    choice = mechanisms.choose(rendering.tuned(target, space.settings(0)), request.cluster)
+    choices = [
+        mechanisms.choose(rendering.tuned(target, settings), request.cluster)
+        for settings in _gpu_settings(space)
+    ]
+    known = [choice for choice in choices if choice is not None]
+    choice = next((choice for choice in known if choice.is_offered), known[0] if known else None)
     return "mps" if choice is None else choice.mechanism
+
+
+def _gpu_settings(space: Space) -> Iterable[tuple[Setting, ...]]:
+    """Return the settings of one spec for each share of a GPU in the space."""
+    by_share: dict[tuple[tuple[str, str], ...], tuple[Setting, ...]] = {}
+    for index in range(space.size):
+        settings = space.settings(index)
+        share = tuple(
+            (setting.name, setting.value)
+            for setting in settings
+            if setting.category == "resource" and setting.name.startswith("gpu.")
+        )
+        by_share.setdefault(share, settings)
+        if not share:
+            break  # no spec tunes the share
+    return by_share.values()
 
 
 def _version(request: PlanRequest, tuned_target: rendering.TunedTarget) -> Object:

@@ -164,6 +164,8 @@ class InferenceController:
         # A refused child is left out of the next plan, so that each turn of the loop has one child less.
         while not await self._act(inference, plan, refused):
             inference = self._cache.get(kinds.INFERENCE, *key) or inference
+            if cluster is None and mechanisms.is_open_in(inference):
+                return None  # its nodes are not known; the change has a reconcile of its own
             plan = self._plan(inference, refused, volume, cluster)
         seconds_left = await self._report(key, inference, plan)
         if seconds_left is None and refused:

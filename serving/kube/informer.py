@@ -52,7 +52,7 @@ PAUSE_BASE_SECONDS = 0.05
 PAUSE_CAP_SECONDS = 1.0
 """Longest pause: changes wait for it once the API is back."""
 REFUSED_PAUSE_CAP_SECONDS = 30.0
-"""Longest pause after 401 or 403: rights change seldom, and those of a new installation within a minute."""
+"""Longest pause after 401 or 403 before the first list: rights change seldom."""
 PAUSE_JITTER = 0.5
 """Share of a pause that is random: clients of an API that restarts do not all return at one moment."""
 LASTING_SECONDS = 1.0
@@ -72,7 +72,7 @@ class WatchPauses:
         Args:
             lasted: seconds from its request to its end.
             failed: whether an error ended it.
-            refused: whether that error was 401 or 403.
+            refused: whether that error was 401 or 403, before the first list.
         """
         if lasted >= LASTING_SECONDS:
             self._next = PAUSE_BASE_SECONDS
@@ -174,7 +174,8 @@ class Informer:
             except (errors.Unavailable, errors.ApiError) as error:
                 failed = True
                 ended = str(error)
-                refused = isinstance(error, errors.Forbidden)
+                # Rights that the copy was made with come back soon: an API that restarts knows none at first.
+                refused = isinstance(error, errors.Forbidden) and not self.synced.is_set()
                 if isinstance(error, errors.Busy):
                     least_pause = error.retry_after
             except (KeyError, ValueError) as error:

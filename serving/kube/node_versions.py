@@ -76,8 +76,9 @@ def _resources(node: Object) -> frozenset[str]:
     """Return the names of the extended resources that a Node has now, with those of HAMi's annotation."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     extended = {name for name, amount in allocatable.items() if "/" in name and quantity.parse(amount) > 0}
-    if names.GPU_RESOURCE in extended and (node["metadata"].get("annotations") or {}).get(
-        names.HAMI_ANNOTATION
-    ):
+    annotations = node["metadata"].get("annotations") or {}
+    is_registered = bool(annotations.get(names.HAMI_ANNOTATION))
+    is_gone = str(annotations.get(names.HAMI_HANDSHAKE, "")).startswith("Deleted")
+    if names.GPU_RESOURCE in extended and is_registered and not is_gone:
         extended |= {names.HAMI_MEMORY, names.HAMI_CORES}
     return frozenset(extended)

@@ -82,6 +82,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin. With MPS it is a share, sized by an environment variable."""
 HAMI_MEMORY = "nvidia.com/gpumem"
 HAMI_CORES = "nvidia.com/gpucores"
+HAMI_HANDSHAKE = "hami.io/node-handshake"
+"""Annotation of a Node by which HAMi's scheduler knows whether its device plugin is alive: it begins with
+`Deleted` once the plugin is gone, and the registered GPUs remain."""
 HAMI_ANNOTATION = "hami.io/node-nvidia-register"
 """On a Node: the memory and the cores of its GPUs, as HAMi's device plugin registers one resource with the
 kubelet."""

@@ -179,6 +179,8 @@ class TrialController:
             if _are_different(trial, current):
                 current = trial
             body = trial_status.as_written(current, status, clock.now())
+            # A write that is cancelled may have been made: the earlier one is not this process's last then.
+            self._reported.pop(key, None)
             try:
                 self._reported[key] = await self._kube.replace_status(kinds.TRIAL, current, body)
             except _PASSING:

@@ -86,15 +86,29 @@ def _state_of_pod(pod: Object) -> TrialReplicaState:
     pod_uid = pod["metadata"]["uid"]
     for container in containers:
         if (end := _end(container)) is not None:
-            disruption = conditions.find(status.get("conditions"), _DISRUPTION) or {}
-            if end.reason == "Crashed" and disruption.get("status") == "True":
-                end = _End("Interrupted", f"{disruption.get('reason')}: {disruption.get('message')}")
+            if end.reason == "Crashed" and (disruption := _disruption(status)):
+                end = _End("Interrupted", disruption)
             restarts = sum(int(each.get("restartCount") or 0) for each in containers)
             return TrialReplicaState("ended", end.reason, end.message, pod_uid, restarts=restarts)
     ready = conditions.find(status.get("conditions"), "Ready") or {}
     if ready.get("status") == "True" and status.get("podIP"):
         return TrialReplicaState("ready", pod_uid=pod_uid, address=status["podIP"])
     return TrialReplicaState("starting", message=_delay(status, containers), pod_uid=pod_uid)
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    """Return for which cause outside of it a Pod with this status was ended; empty without such a cause.
+
+    The kubelet of a node that is short of a resource evicts Pods that use more of it than they have
+    requested, which is their own fault. A Pod whose requests are its limits (Guaranteed) does not use more.
+    """
+    condition = conditions.find(status.get("conditions"), _DISRUPTION) or {}
+    is_own_fault = (
+        condition.get("reason") == "TerminationByKubelet" and status.get("qosClass") != "Guaranteed"
+    )
+    if condition.get("status") != "True" or is_own_fault:
+        return ""
+    return f"{condition.get('reason')}: {condition.get('message')}"
 
 
 def _is_done(init_container: Mapping[str, Any]) -> bool:

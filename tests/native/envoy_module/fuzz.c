@@ -116,8 +116,9 @@ bool envoy_dynamic_module_callback_http_set_header(void* filter, int headers, Te
 void envoy_dynamic_module_callback_http_send_response(void* filter, uint32_t status, EnvoyHeader* headers,
                                                       size_t header_count, Text body, Text details) {
   CHECK(filter && details.size && !has_replied);
-  if (status == 413) CHECK(header_count == 0 && body.size == 0);
-  else CHECK((status == 200 || status == 400 || status == 404) && header_count == 1 && headers && body.size);
+  CHECK(body.size);
+  if (status == 413) CHECK(header_count == 0);
+  else CHECK((status == 200 || status == 400 || status == 404) && header_count == 1 && headers);
   has_replied = true;
 }
 

@@ -114,7 +114,7 @@ def test_pauses_after_refusals_are_longer_until_the_kind_may_be_read() -> None:
         (errors.Internal(500, "InternalError", "has failed"), False),
     ],
 )
-async def test_watch_is_repeated_less_and_less_often_when_it_is_forbidden(
+async def test_list_is_repeated_less_and_less_often_when_it_is_forbidden(
     monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_longer: bool
 ) -> None:
     pauses: list[float] = []
@@ -127,11 +127,36 @@ async def test_watch_is_repeated_less_and_less_often_when_it_is_forbidden(
                 enough.set()
                 await asyncio.Event().wait()
 
-    informer = Informer(EndingWatches(error), kinds.DEPLOYMENT)
+    async def refused(*_: Any, **__: Any) -> None:
+        raise error
+
+    api = FakeKube()
+    monkeypatch.setattr(api, "list", refused)
+    informer = Informer(api, kinds.DEPLOYMENT)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     async with running(informer.run()), asyncio.timeout(2):
         await enough.wait()
     assert (pauses[-1] > PAUSE_CAP_SECONDS) == is_longer
+
+
+async def test_watch_that_is_forbidden_is_repeated_soon_when_the_kind_was_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            if len(pauses) == 12:
+                enough.set()
+                await asyncio.Event().wait()
+
+    informer = Informer(EndingWatches(errors.Forbidden(403, "Forbidden", "not yet")), kinds.DEPLOYMENT)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    async with running(informer.run()), asyncio.timeout(2):
+        await enough.wait()
+    assert max(pauses) <= PAUSE_CAP_SECONDS
 
 
 async def test_watch_waits_as_long_as_a_busy_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,16 @@ async def test_a_node_has_the_resources_that_hami_registers_when_it_has_gpus(api
     assert resources == (registered if gpus == "10" else set())
 
 
+async def test_a_node_has_no_resources_of_hami_when_its_device_plugin_is_gone(api: Api) -> None:
+    annotations = {
+        "hami.io/node-nvidia-register": "GPU-1,10,40960,100,NVIDIA-A100,0,true:",
+        "hami.io/node-handshake": "Deleted_2026.11.30 00:00:00",
+    }
+    allocatable = {"status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+    api.kube.add(kinds.NODE, {"metadata": {"name": "a", "annotations": annotations}, **allocatable})
+    assert (await VersionReader(api.kube).read()).nodes["a"].resources == {"nvidia.com/gpu"}
+
+
 async def test_the_versions_are_read_again_after_a_while(api: Api, now: list[float]) -> None:
     reader = VersionReader(api.kube)
     await reader.read()

@@ -122,10 +122,30 @@ def test_trials_have_the_gpu_mechanism_of_the_nodes_and_then_that_of_the_first_t
     )
     (first,) = plan_of(experiment, cluster=ClusterVersions("v1.36.0", {"a": hami})).trials
     assert gpu_limits(first).keys() == {"nvidia.com/gpu", "nvidia.com/gpumem"}
-    (second,) = plan_of(experiment, [{**first, "status": measured()}]).trials
+    started = {**measured(), "startSeconds": 3.0}
+    (second,) = plan_of(experiment, [{**first, "status": started}]).trials
     assert gpu_limits(second).keys() == {"nvidia.com/gpu", "nvidia.com/gpumem"}
     (without_nodes,) = plan_of(experiment).trials
     assert gpu_limits(without_nodes) == {"nvidia.com/gpu": "1"}
+    # Its mechanism was an assumption, and no replica has shown that it can be had.
+    not_started = {**without_nodes, "status": failed("NotReady")}
+    (after_it,) = plan_of(experiment, [not_started], cluster=ClusterVersions("v1.36.0", {"a": hami})).trials
+    assert gpu_limits(after_it).keys() == {"nvidia.com/gpu", "nvidia.com/gpumem"}
+
+
+def test_trials_have_the_gpu_mechanism_that_nodes_offer_for_any_spec_of_the_space() -> None:
+    target = {**experiments.experiment()["spec"]["target"]}
+    gpu = {"memory": "4Gi", "type": "A100-40GB"}
+    target["resources"] = {**(target.get("resources") or {}), "gpu": gpu}
+    experiment = experiments.experiment(
+        target=target,
+        tunableParameters=parameters(**{"gpu.memory": ["4Gi", "16Gi"]}),
+        prices={"gpu": "1", "gpuMemory": "40Gi"},
+    )
+    offered = frozenset({"nvidia.com/mig-3g.20gb"})
+    mig = NodeVersions("linux", "v1.36.0", "containerd://2.1.4", offered)
+    (first,) = plan_of(experiment, cluster=ClusterVersions("v1.36.0", {"a": mig})).trials
+    assert all(name.startswith("nvidia.com/mig-") for name in gpu_limits(first))
 
 
 def test_plans_with_the_real_search_begin_and_continue() -> None:

@@ -91,8 +91,9 @@ static bool has_backend(void* filter, Request* request) {
 }
 
 static void refuse_size(void* filter) {
-  // The listener's mapper of local replies makes the body, in OpenAI's form.
-  envoy_dynamic_module_callback_http_send_response(filter, 413, NULL, 0, (Text){NULL, 0}, LITERAL("too_large"));
+  // For a path of OpenAI's API, the listener's mapper of local replies makes another body.
+  envoy_dynamic_module_callback_http_send_response(filter, 413, NULL, 0, LITERAL("Payload Too Large"),
+                                                   LITERAL("too_large"));
 }
 
 // Lets a part of a body pass up to the limit, and discards the rest. The reply follows the last part: a client

@@ -163,11 +163,12 @@ async def test_tokens_are_those_of_the_engine_when_a_tenth_is_cancelled(
 
 
 @pytest.mark.parametrize("path", ["openai", MODEL])
-async def test_prompt_of_ten_megabytes_is_refused_in_openais_form_and_no_tokens_wait(
-    rig: GatewayRig, path: str
+@pytest.mark.parametrize("megabytes", [10, 60])
+async def test_large_prompt_is_refused_in_openais_form_and_is_not_kept(
+    rig: GatewayRig, path: str, megabytes: int
 ) -> None:
     memory = resident_mib(rig)
-    messages = [{"role": "user", "content": "word " * 2_000_000}]
+    messages = [{"role": "user", "content": "word " * (megabytes * 200_000)}]
     async with openai.AsyncOpenAI(
         base_url=f"{rig.url}/default/{path}/v1", api_key="none", max_retries=0
     ) as own:

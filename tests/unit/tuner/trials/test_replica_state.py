@@ -81,24 +81,27 @@ def test_replica_has_ended_when_its_container_ended_or_restarted(container: Obje
 
 
 @pytest.mark.parametrize(
-    ("container", "status", "reason"),
+    ("container", "condition", "qos_class", "reason"),
     [
-        (ended("Error"), "True", "Interrupted"),
-        (ended("Error"), "False", "Crashed"),
-        (ended("OOMKilled"), "True", "OutOfMemory"),
-        (RUNS, "True", ""),
+        (ended("Error"), {"reason": "TerminationByKubelet"}, "Guaranteed", "Interrupted"),
+        (ended("Error"), {"reason": "TerminationByKubelet"}, "Burstable", "Crashed"),
+        (ended("Error"), {"reason": "PreemptionByScheduler"}, "Burstable", "Interrupted"),
+        (ended("Error"), {"reason": "PreemptionByScheduler", "status": "False"}, "Guaranteed", "Crashed"),
+        (ended("OOMKilled"), {"reason": "TerminationByKubelet"}, "Guaranteed", "OutOfMemory"),
+        (RUNS, {"reason": "TerminationByKubelet"}, "Guaranteed", ""),
     ],
 )
-def test_evicted_replica_is_interrupted_when_its_own_memory_limit_is_not_the_cause(
-    container: Object, status: str, reason: str
+def test_replica_is_interrupted_when_it_was_ended_for_a_cause_outside_of_it(
+    container: Object, condition: Object, qos_class: str, reason: str
 ) -> None:
     evicted = pod(container, ready=True)
-    disruption = {"type": "DisruptionTarget", "status": status, "reason": "TerminationByKubelet"}
-    evicted["status"]["conditions"].append({**disruption, "message": "The node was low on resource: memory."})
+    disruption = {"type": "DisruptionTarget", "status": "True", "message": "low on memory", **condition}
+    evicted["status"]["conditions"].append(disruption)
+    evicted["status"]["qosClass"] = qos_class
     replica = replica_state.state_of(None, [evicted], "u1")
     assert replica.reason == reason
     if reason == "Interrupted":
-        assert replica.message == "TerminationByKubelet: The node was low on resource: memory."
+        assert replica.message == f"{condition['reason']}: low on memory"
 
 
 @pytest.mark.parametrize(
