@@ -228,12 +228,15 @@ async def pod_name(kubeconfig: Path) -> str:
     )
 
 
-async def test_commands_of_the_tour_run_as_written(tmp_path: Path) -> None:
+async def test_commands_of_the_tour_run_as_written(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     written = list(commands((ROOT / "README.md").read_text()))
     beginnings = (*NOT_RUN, *SHOWS, *WAITS, APPLY)
     assert [text for text in beginnings if not any(c.startswith(text) for c in written)] == []
-    clone, where = clone_in(tmp_path), DataDir(tmp_path / "home" / "slipway")
-    shell, recording = Shell(clone, tmp_path / "home"), Recording(clone / "load.csv")
+    home = tmp_path_factory.mktemp("home")  # a short path: `up` has Unix sockets in it
+    clone, where = clone_in(tmp_path), DataDir(home / "slipway")
+    shell, recording = Shell(clone, home), Recording(clone / "load.csv")
     (request,) = (command for command in written if command.startswith(REQUEST))
 
     def is_shown(output: str) -> bool:

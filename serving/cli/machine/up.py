@@ -26,7 +26,7 @@ from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings
 from serving.system import open_files, processes, run_files
 from serving.system.isolation.seccomp import system_call_filter
-from serving.system.network import addresses
+from serving.system.network import addresses, sockets
 from serving.system.process_exit import has_ended_within
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
@@ -99,6 +99,7 @@ def up(
     given_options = {path: (flag, value) for path, (flag, value) in options.items() if value is not None}
     resolved = load(where, config_file, given_options)
     configured = resolved.configuration
+    _refuse_long_path(where)
     given_ports = {path: port for path, port in _ports(configured).items() if path in resolved.sources}
     # With a umask of 0 others could write the files that this process and the components create.
     os.umask(os.umask(0o022) | 0o022)
@@ -122,6 +123,17 @@ def up(
             code = asyncio.run(_foreground(where, final))
     if code:
         sys.exit(code)
+
+
+def _refuse_long_path(where: DataDir) -> None:
+    """Refuse a directory in which the Unix socket of a Pod would have too long a path for Envoy."""
+    longest = os.fsencode(where.pod_sockets / "127.255.255.255:65535")
+    most = len(os.fsencode(where.root)) + sockets.SOCKET_PATH_BYTES - len(longest)
+    if len(longest) > sockets.SOCKET_PATH_BYTES:
+        raise errors.UserError(
+            f"--data-dir {where.root}: must be at most {most} bytes long, as it has Unix sockets, "
+            f"got {len(os.fsencode(where.root))}"
+        )
 
 
 def _ports(settings: Settings) -> dict[str, int]:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from serving import errors
 from serving.cli.machine import up
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
@@ -62,3 +63,9 @@ def test_down_waits_as_long_as_up_may_stop_when_a_pod_has_a_long_grace(
     up.down(tmp_path)
     settings = DEFAULTS
     assert waited == [3 * settings.supervisor.stop_seconds + settings.gateway.drain_seconds + 600]
+
+
+def test_up_is_refused_when_the_path_of_its_directory_is_too_long_for_sockets() -> None:
+    up._refuse_long_path(DataDir(Path("/" + "d" * 76)))
+    with pytest.raises(errors.UserError, match=r"--data-dir /d+: must be at most 77 bytes long.*, got 78"):
+        up._refuse_long_path(DataDir(Path("/" + "d" * 77)))
