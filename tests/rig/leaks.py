@@ -66,7 +66,7 @@ class FileOfTests:
         of_shared = {
             name for name, traces in new.items() if any(path in traces for path in _shared_directories)
         }
-        return (snapshot() | orphans - of_shared) - self._before - _shared - _of_multiprocessing()
+        return (snapshot() | orphans) - of_shared - self._before - _shared - _of_multiprocessing()
 
 
 def _traces(pid: int) -> bytes:

@@ -23,8 +23,9 @@ MAP = {"metadata": {"name": "kept", "namespace": "default"}, "data": {"k": "v" *
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    with small_file_system(tmp_path / "small", "size=64m") as path:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # A short path: `up` has Unix sockets in it.
+    with small_file_system(tmp_path_factory.mktemp("disk") / "small", "size=64m") as path:
         yield path
 
 
