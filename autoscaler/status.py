@@ -160,7 +160,8 @@ def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
         "lastScaleTime",
         "selector",
     )
-    if any(old.get(name) != new.get(name) for name in urgent_fields):
+    # A field without a value is absent, or has the schema's default, which is as empty.
+    if any((old.get(name) or None) != (new.get(name) or None) for name in urgent_fields):
         return True
     if _unhealthy(old) != _unhealthy(new):
         return True

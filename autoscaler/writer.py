@@ -126,14 +126,12 @@ class Writer:
         may_wait = not status.is_urgent(old, new) and not _is_overwritten(autoscaler, state)
         if may_wait and (not status.is_news(old, new) or moment - state.reported < FIGURES_SECONDS):
             return
-        previous, state.last_report = (
-            state.last_report,
-            None,
-        )  # the watch may show this write before its answer
+        previous = state.last_report
+        state.last_report = None  # the watch may show this write before its answer comes
         try:
             stored = await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
-        except BaseException:
-            state.last_report = previous
+        except (errors.ApiError, errors.Unavailable):
+            state.last_report = previous  # the retry must still see that others have changed the status
             raise
         version = int(stored["metadata"]["resourceVersion"])
         state.last_report = LastReport(status.fingerprint(stored["status"]), version)

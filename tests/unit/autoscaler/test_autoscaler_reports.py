@@ -1,13 +1,20 @@
 """What the Autoscaler controller says, and when."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from autoscaler.controller import AutoscalerController
-from serving.kube import Watches
+from autoscaler.decision_values import Decision
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.state.target_state import TargetState
+from autoscaler.targets import ScaleTarget, Targets
+from autoscaler.writer import Writer
+from serving import errors
+from serving.kube import EventRecorder, Watches
 from serving.resources import kinds
+from serving.resources.conditions import Condition
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
@@ -63,3 +70,29 @@ async def test_status_is_written_again_when_others_have_changed_it(edit: dict[st
         before, user = status(), api.client("user")
         await user.patch(kinds.AUTOSCALER, "default", "a", {"status": edit}, subresource="status")
         await until(lambda: status() == before)
+
+
+async def test_status_of_another_is_replaced_by_the_retry_when_the_first_write_failed() -> None:
+    api = FakeKube()
+    api.add(kinds.AUTOSCALER, AUTOSCALER)
+    kube = api.client("autoscaler")
+    writer = Writer(kube, EventRecorder(kube, "autoscaler"), cast("Targets", None))
+    state = TargetState(PolicyConfig(), decision=Decision(1, "Load", "1 replica"))
+    target = ScaleTarget(kinds.DEPLOYMENT, deployment("d"), [], is_ours=False)
+
+    async def report() -> None:
+        (stored,) = api.find(kinds.AUTOSCALER)
+        active = Condition("ScalingActive", "True", "Sized")
+        await writer.report(stored, target, state, active, [], moment=0.0)
+
+    await report()
+    own = dict(api.find(kinds.AUTOSCALER)[0]["status"])
+    await api.client("user").patch(
+        kinds.AUTOSCALER, "default", "a", {"status": {"reason": "mine"}}, subresource="status"
+    )
+    api.fail_next(errors.Unavailable("away"))
+    with pytest.raises(errors.Unavailable):
+        await report()
+    await report()
+    status = api.find(kinds.AUTOSCALER)[0]["status"]
+    assert {**status, "decision": None} == {**own, "decision": None}

@@ -87,3 +87,11 @@ def test_small_change_of_a_metric_is_not_reported() -> None:
         {"name": "Latency", "value": 10.0, "needed": 2},
     ):
         assert status.is_news(old, {"metrics": [other]})
+
+
+def test_defaults_that_the_schema_adds_to_a_stored_status_are_no_reason_for_a_write() -> None:
+    written = {"desiredReplicas": 1, "currentReplicas": 1, "readyReplicas": 0, "conditions": []}
+    stored = {**written, "selector": "", "lastScaleTime": ""}
+    assert not status.is_urgent(stored, written)
+    assert status.is_urgent({**stored, "selector": "app=x"}, written)
+    assert status.is_urgent(stored, {**written, "readyReplicas": 1})

@@ -117,64 +117,45 @@ def test_pauses_after_refusals_are_longer_until_the_kind_may_be_read() -> None:
 async def test_list_is_repeated_less_and_less_often_when_it_is_forbidden(
     monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_longer: bool
 ) -> None:
-    pauses: list[float] = []
-    enough = asyncio.Event()
-
-    async def sleep(seconds: float) -> None:
-        if seconds:
-            pauses.append(seconds)
-            if len(pauses) == 8:
-                enough.set()
-                await asyncio.Event().wait()
-
     async def refused(*_: Any, **__: Any) -> None:
         raise error
 
     api = FakeKube()
     monkeypatch.setattr(api, "list", refused)
-    informer = Informer(api, kinds.DEPLOYMENT)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    async with running(informer.run()), asyncio.timeout(2):
-        await enough.wait()
+    pauses = await first_pauses(Informer(api, kinds.DEPLOYMENT), 8, monkeypatch)
     assert (pauses[-1] > PAUSE_CAP_SECONDS) == is_longer
 
 
 async def test_watch_that_is_forbidden_is_repeated_soon_when_the_kind_was_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    api = EndingWatches(errors.Forbidden(403, "Forbidden", "not yet"))
+    pauses = await first_pauses(Informer(api, kinds.DEPLOYMENT), 12, monkeypatch)
+    assert max(pauses) <= PAUSE_CAP_SECONDS
+
+
+async def first_pauses(informer: Informer, count: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the first pauses of the informer, in none of which time passes."""
     pauses: list[float] = []
     enough = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         if seconds:
             pauses.append(seconds)
-            if len(pauses) == 12:
+            if len(pauses) == count:
                 enough.set()
                 await asyncio.Event().wait()
 
-    informer = Informer(EndingWatches(errors.Forbidden(403, "Forbidden", "not yet")), kinds.DEPLOYMENT)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    async with running(informer.run()), asyncio.timeout(2):
-        await enough.wait()
-    assert max(pauses) <= PAUSE_CAP_SECONDS
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "sleep", sleep)
+        async with running(informer.run()), asyncio.timeout(2):
+            await enough.wait()
+    return pauses
 
 
 async def test_watch_waits_as_long_as_a_busy_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    paused = asyncio.Event()
-
-    async def sleep(seconds: float) -> None:
-        if seconds:
-            pauses.append(seconds)
-            paused.set()
-            await asyncio.Event().wait()
-
     api = EndingWatches(errors.Busy("too many requests", 7.0))
-    informer = Informer(api, kinds.DEPLOYMENT)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    async with running(informer.run()), asyncio.timeout(2):
-        await paused.wait()
-    assert pauses == [7.0]
+    assert await first_pauses(Informer(api, kinds.DEPLOYMENT), 1, monkeypatch) == [7.0]
 
 
 def test_pauses_differ_between_informers() -> None:

@@ -133,8 +133,8 @@ class RequestMetrics(Collector):
         series = self._by_address.get(key)
         if series is None:
             resource = paths.resource_path(address)
-            found = labels(method, resource, self._served, watches=watches)
-            series = self._by_address[key] = self._labelled(found)
+            request_labels = labels(method, resource, self._served, watches=watches)
+            series = self._by_address[key] = self._labelled(request_labels)
         return series
 
     def _labelled(self, request: RequestLabels) -> RequestSeries:

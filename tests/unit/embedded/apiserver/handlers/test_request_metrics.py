@@ -71,10 +71,10 @@ words = st.sampled_from(
     method=st.text(max_size=6), parts=st.lists(words | st.text(max_size=4), max_size=8), watches=st.booleans()
 )
 def test_no_request_adds_a_label_value(method: str, parts: list[str], *, watches: bool) -> None:
-    found = request_metrics.labels(method, paths.split("/" + "/".join(parts)), SERVED, watches=watches)
-    assert found.verb in VERBS
-    assert (found.group, found.version, found.resource) in SERVED | {("", "", "")}
-    assert found.subresource in {"", "log", "scale", "status", "other"}
+    labels = request_metrics.labels(method, paths.split("/" + "/".join(parts)), SERVED, watches=watches)
+    assert labels.verb in VERBS
+    assert (labels.group, labels.version, labels.resource) in SERVED | {("", "", "")}
+    assert labels.subresource in {"", "log", "scale", "status", "other"}
 
 
 async def test_a_page_has_every_request_by_code_and_duration_and_what_is_open(tmp_path: Path) -> None:
