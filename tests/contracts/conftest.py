@@ -136,13 +136,19 @@ def controller_settings() -> Settings:
 
 
 @pytest.fixture
+def component_kubeconfig(contract_kubeconfig: Path) -> Path:
+    """Return the kubeconfig of components; a module with a proxy before the API has its own fixture."""
+    return contract_kubeconfig
+
+
+@pytest.fixture
 async def controllers(
-    contract_kubeconfig: Path, tmp_path: Path, controller_settings: Settings
+    component_kubeconfig: Path, tmp_path: Path, controller_settings: Settings
 ) -> AsyncIterator[None]:
     """All controllers in this process, with a separate model store."""
     data = DataDir(tmp_path / "data")
     data.root.mkdir(mode=0o700)
-    shutil.copy(contract_kubeconfig, data.kubeconfig)
+    shutil.copy(component_kubeconfig, data.kubeconfig)
     task = asyncio.ensure_future(run(data, controller_settings, Readiness(), autoscaler.prepared))
     yield
     task.cancel()
@@ -159,15 +165,21 @@ class Machine(NamedTuple):
 
 
 @pytest.fixture
+def pod_address() -> str:
+    """Return the address of all Pods on the embedded API; a module whose Pods are servers has its own."""
+    return EMBEDDED_ADDRESS
+
+
+@pytest.fixture
 async def machine(
-    kube: Kube, namespace: str, contract_kubeconfig: Path, controller_settings: Settings
+    kube: Kube, namespace: str, contract_kubeconfig: Path, controller_settings: Settings, pod_address: str
 ) -> AsyncIterator[Machine]:
     """Run the Pods of the namespace, in the API alone.
 
     A cluster's own controllers make Pods and EndpointSlices; on the embedded API those of Slipway do.
     """
     if "SLIPWAY_CONTRACT_KUBECONFIG" not in os.environ:
-        machine = Machine("default-scheduler", EMBEDDED_ADDRESS)
+        machine = Machine("default-scheduler", pod_address)
         # At the end no controller may make another Pod, which nobody would remove.
         async with played_pods(kube, namespace, *machine), running(workloads(kube, controller_settings)):
             yield machine

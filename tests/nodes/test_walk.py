@@ -5,38 +5,50 @@ before. The installation and the namespace `walk` stay on the cluster.
 """
 
 import os
-import re
 import subprocess
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
-import orjson
 import pytest
 
 from serving.objects import Object
 from serving.resources import names
 from tests.nodes import story
+from tests.nodes.cluster import (
+    KUBECONFIG,
+    PATIENCE,
+    apply,
+    await_answers_of,
+    await_more,
+    await_replicas_on_two_nodes,
+    gateway,
+    holder,
+    items,
+    kill,
+    kubectl,
+    load,
+    pods,
+    predict_through_each_gateway,
+    replicas,
+    rolled_out,
+    wait,
+)
 from tests.nodes.story import Registry
 from tests.rig.control_plane import installation
-from tests.rig.control_plane.kubectl import KUBECTL, needs_kubectl
+from tests.rig.control_plane.kubectl import needs_kubectl
 
-KUBECONFIG = os.environ.get("SLIPWAY_NODES_KUBECONFIG", "")
 REGISTRY = os.environ.get("SLIPWAY_NODES_REGISTRY", "")
 AUTHORITY = os.environ.get("SLIPWAY_NODES_AUTHORITY", "")
-PATIENCE = "300s"
-"""For the pull of images of a gigabyte, and the start of everything after it."""
+CUT_OFF = os.environ.get("SLIPWAY_NODES_CUT_OFF", "")
+"""Command that cuts a node off (`COMMAND lose NODE`) and brings it back (`COMMAND return NODE`)."""
+LOST_SECONDS = 120
+"""Longest time until Kubernetes counts a node without news as not ready, and a gateway hears of it."""
 FIRST_WITH_IMAGE_VOLUMES = (2, 1)
 """Of containerd."""
-INPUTS = [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]
 TEMPLATE = {"containers": [{"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}]}
 """Of the revision that is rolled out."""
-PATH = f"/{story.NAMESPACE}/digits/v2/models/digits/infer"
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,111 +58,21 @@ pytestmark = [
 ]
 
 
-def kubectl(*arguments: str, objects: Sequence[Object] = ()) -> str:
-    """Run kubectl, with these objects as its input."""
-    assert KUBECTL is not None
-    ended = subprocess.run(
-        [KUBECTL, f"--kubeconfig={KUBECONFIG}", *arguments],
-        input=orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}).decode(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, f"kubectl {' '.join(arguments)}: {ended.stderr}"
-    return ended.stdout
-
-
-def apply(*objects: Object) -> None:
-    kubectl("apply", "--filename=-", objects=objects)
-
-
-def wait(condition: str, obj: str, namespace: str = story.NAMESPACE) -> None:
-    kubectl(f"--namespace={namespace}", "wait", f"--for={condition}", obj, f"--timeout={PATIENCE}")
-
-
-def items(*arguments: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = orjson.loads(kubectl("get", *arguments, "--output=json"))["items"]
-    return listed
-
-
-def running(namespace: str, selector: str) -> list[dict[str, Any]]:
-    """Return the Pods that do not end."""
-    listed = items("pods", f"--namespace={namespace}", f"--selector={selector}")
-    return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
-
-
-def pods(component: str) -> list[dict[str, Any]]:
-    return running("slipway-system", f"app.kubernetes.io/component={component}")
-
-
-def replicas() -> list[dict[str, Any]]:
-    return running(story.NAMESPACE, f"{names.INFERENCE_LABEL}=digits")
-
-
-def rolled_out() -> None:
-    kubectl("--namespace=slipway-system", "rollout", "status", "deployment", f"--timeout={PATIENCE}")
-
-
-@contextmanager
-def forwarded(pod: str) -> Iterator[str]:
-    """Yield the URL of a gateway's listener, through the API server and the kubelet."""
-    assert KUBECTL is not None
-    command = [
-        KUBECTL,
-        f"--kubeconfig={KUBECONFIG}",
-        "--namespace=slipway-system",
-        "port-forward",
-        pod,
-        ":8080",
+def both_arms() -> list[Object]:
+    return [
+        story.predictor("stable", "digits-v2", 50, template=TEMPLATE),
+        story.predictor("canary", "digits-v1", 50),
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            address = re.search(r"127\.0\.0\.1:[0-9]+", process.stdout.readline())
-            assert address is not None
-            yield f"http://{address[0]}"
-        finally:
-            process.terminate()
-
-
-def predict(client: httpx.Client) -> httpx.Response:
-    """Send a prediction of the digits' models; fail unless it is answered."""
-    answer = client.post(PATH, json={"inputs": INPUTS})
-    assert answer.status_code == 200, answer.text
-    assert len(answer.json()["outputs"][0]["data"]) == 1
-    return answer
-
-
-def predict_through_each_gateway() -> None:
-    for pod in pods("gateway"):
-        with forwarded(pod["metadata"]["name"]) as url, httpx.Client(base_url=url, timeout=60) as client:
-            predict(client)
 
 
 @contextmanager
-def load() -> Iterator[Counter[str]]:
-    """Predict through one gateway during the block; yield the answers by arm, failures as `failed`."""
-    answers: Counter[str] = Counter()
-    ended = threading.Event()
-
-    def send(client: httpx.Client) -> None:
-        while not ended.is_set():
-            try:
-                answers[predict(client).headers[names.ARM_HEADER]] += 1
-            except Exception as error:  # noqa: BLE001 any other answer is a failure too
-                answers["failed"] += 1
-                answers[f"failed: {error}"[:200]] += 1
-            time.sleep(0.02)
-
-    gateway = pods("gateway")[0]["metadata"]["name"]
-    with forwarded(gateway) as url, httpx.Client(base_url=url, timeout=60) as client:
-        thread = threading.Thread(target=send, args=[client])
-        thread.start()
-        try:
-            yield answers
-        finally:
-            ended.set()
-            thread.join()
+def cut_off(node: str) -> Iterator[None]:
+    """Lose a node during the block."""
+    try:
+        subprocess.run([*CUT_OFF.split(), "lose", node], check=True)
+        yield
+    finally:
+        subprocess.run([*CUT_OFF.split(), "return", node], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +133,7 @@ def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: Registry)
     apply(story.training_job(registry, "digits-v2", "forest"))
     wait("create", "modelversion/digits-v2")
     wait("condition=Ready", "modelversion/digits-v2")
-    with load() as answers:
+    with load(gateway()) as answers:
         apply(
             story.inference(
                 story.predictor("stable", "digits-v1", 50), story.predictor("canary", "digits-v2", 50)
@@ -220,9 +142,7 @@ def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: Registry)
         wait("condition=Ready", "inference/digits")
         assert answers["failed"] == 0, answers
         answers.clear()
-        deadline = time.monotonic() + 60
-        while answers.total() < 200 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        await_more(answers)
     assert answers["failed"] == 0, answers
     # Ten standard deviations of a binomial distribution of 200 are less than this.
     assert 0.14 < answers["canary"] / answers.total() < 0.86
@@ -231,7 +151,7 @@ def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: Registry)
 @pytest.mark.usefixtures("install")
 def test_no_request_fails_while_a_predictor_rolls_out() -> None:
     before = {pod["metadata"]["name"] for pod in replicas()}
-    with load() as answers:
+    with load(gateway()) as answers:
         apply(story.inference(story.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
         deadline = time.monotonic() + 300
         while {pod["metadata"]["name"] for pod in replicas()} & before and time.monotonic() < deadline:
@@ -271,18 +191,63 @@ def test_each_gateway_predicts_when_the_controllers_were_removed(install: Path) 
 
 
 @pytest.mark.usefixtures("install")
-def test_the_installation_is_whole_and_predicts_when_a_node_was_drained() -> None:
-    node = pods("gateway")[0]["spec"]["nodeName"]
+def test_no_request_fails_when_the_leader_is_killed_and_another_one_carries_out_a_change() -> None:
+    leader = holder()
+    with load(gateway()) as answers:
+        kill(leader)
+        apply(story.inference(*both_arms()))
+        await_answers_of("canary", answers)
+        assert holder() != leader
+    assert answers["failed"] == 0, answers
+    wait("condition=Ready", "inference/digits")
+    deadline = time.monotonic() + 60
+    while len(deployments := items("deployments", f"--namespace={story.NAMESPACE}")) != 2:
+        assert time.monotonic() < deadline, [deployment["metadata"]["name"] for deployment in deployments]
+        time.sleep(1)
+
+
+@pytest.mark.usefixtures("install")
+def test_no_request_fails_at_one_gateway_when_another_one_is_killed() -> None:
+    killed, other = (pod["metadata"]["name"] for pod in pods("gateway")[:2])
+    with load(other) as answers:
+        kill(killed)
+        rolled_out()
+        await_more(answers)
+    assert answers["failed"] == 0, answers
+
+
+@pytest.mark.usefixtures("install")
+def test_no_request_fails_while_a_node_is_drained() -> None:
+    drained, other = (pod["spec"]["nodeName"] for pod in pods("gateway")[:2])
+    assert drained != other
     try:
-        options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={PATIENCE}")
-        kubectl("drain", node, *options)
-        remaining = pods("gateway")
-        serving = [pod for pod in remaining if pod["spec"].get("nodeName") not in (None, node)]
-        assert serving
-        name = serving[0]["metadata"]["name"]
-        with forwarded(name) as url, httpx.Client(base_url=url, timeout=60) as client:
-            predict(client)
+        with load(gateway(other)) as answers:
+            options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={PATIENCE}")
+            kubectl("drain", drained, *options)
+            await_more(answers)
+        assert answers["failed"] == 0, answers
     finally:
-        kubectl("uncordon", node)
+        kubectl("uncordon", drained)
+    rolled_out()
+    predict_through_each_gateway()
+
+
+@pytest.mark.skipif(not CUT_OFF, reason="`make test-nodes CUT_OFF=COMMAND` loses a node")
+@pytest.mark.usefixtures("install")
+def test_no_request_fails_at_a_gateway_while_the_other_node_is_lost() -> None:
+    # A drain may have left all Pods on one node.
+    kubectl("--namespace=slipway-system", "rollout", "restart", "deployment")
+    kubectl(f"--namespace={story.NAMESPACE}", "delete", "pods", f"--selector={names.INFERENCE_LABEL}=digits")
+    rolled_out()
+    await_replicas_on_two_nodes()
+    lost, other = (pod["spec"]["nodeName"] for pod in pods("gateway")[:2])
+    assert lost != other
+    with load(gateway(other)) as answers:
+        with cut_off(lost):
+            kubectl("wait", "--for=condition=Ready=Unknown", f"node/{lost}", f"--timeout={LOST_SECONDS}s")
+            await_more(answers)
+        kubectl("wait", "--for=condition=Ready", f"node/{lost}", f"--timeout={PATIENCE}")
+        await_more(answers)
+    assert answers["failed"] == 0, answers
     rolled_out()
     predict_through_each_gateway()

@@ -1,16 +1,11 @@
 """Controllers before an API server that answers a third of their requests with 409, 410, 429 or 500."""
 
 import asyncio
-import random
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
 import pytest
-import yaml
-from aiohttp import web
 
 from serving.controllers.run import run
 from serving.data_dir import DataDir
@@ -20,40 +15,13 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
-from tests.rig.control_plane.api_proxy import ApiProxy
 from tests.rig.control_plane.convergence import QUICK, running
+from tests.rig.control_plane.faulty_api import FaultyApi, token_of
 from tests.rig.servers.api_process import ApiProcess
 
-SHARE = 1 / 3
 SERVICES = 6
 SECONDS = 60.0
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER)
-
-
-class RefusingProxy(ApiProxy):
-    """Refuses a share of the requests, and ends as large a share of the watches, by a seeded choice."""
-
-    def __init__(self, kubeconfig: Path, host: str) -> None:
-        super().__init__(kubeconfig, host)
-        self._random = random.Random(21)
-        self.refused: Counter[int] = Counter()
-
-    def refusal(self, request: web.Request) -> web.Response | None:
-        if self._random.random() >= SHARE:
-            return None
-        is_watch, is_write = "watch" in request.query, request.method != "GET"
-        code, reason, headers = self._random.choice(
-            [
-                (410, "Expired", {}) if not is_write else (409, "Conflict", {}),
-                (429, "TooManyRequests", {"Retry-After": "0"}),
-                (500, "InternalError", {}),
-            ]
-        )
-        self.refused[code] += 1
-        status = {"kind": "Status", "code": code, "reason": reason, "message": "refused by the test"}
-        if is_watch and code == 410:  # as an apiserver reports an expired watch, in its stream
-            return web.Response(body=orjson.dumps({"type": "ERROR", "object": status}) + b"\n")
-        return web.json_response(status, status=code, headers=headers)
 
 
 @pytest.fixture
@@ -72,15 +40,15 @@ async def kube(api: ApiProcess) -> AsyncIterator[Kube]:
 async def test_each_object_is_made_once_when_the_api_refuses_a_third_of_the_requests(
     api: ApiProcess, kube: Kube, tmp_path: Path
 ) -> None:
-    token = yaml.safe_load(api.data_dir.kubeconfig.read_text())["users"][0]["user"]["token"]
     data = DataDir(tmp_path / "controllers")
     data.root.mkdir()
     settings = replace(DEFAULTS, controllers=replace(QUICK, leader_election=True))
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights.bin").write_bytes(b"weights")
-    async with RefusingProxy(api.data_dir.kubeconfig, "127.0.0.1") as proxy:
-        proxy.write_kubeconfig(data.kubeconfig, token)
+    async with FaultyApi(api.data_dir.kubeconfig, "127.0.0.1") as proxy:
+        proxy.write_kubeconfig(data.kubeconfig, token_of(api.data_dir.kubeconfig))
+        proxy.refused_share = 1 / 3
         async with running(run(data, settings, Readiness())) as (controllers,):
             await create(kube, kinds.MODEL_VERSION, "v1", {"modelName": "m", "source": {"path": str(model)}})
             for number in range(SERVICES):

@@ -44,8 +44,12 @@ class ApiProxy:
             application, access_log=None, shutdown_timeout=1, handler_cancellation=True
         )
         await self._runner.setup()
-        await web.TCPSite(self._runner, self.host, self.port).start()
+        await self._listen()
         return self
+
+    async def _listen(self) -> None:
+        self._site = web.TCPSite(self._runner, self.host, self.port)
+        await self._site.start()
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()

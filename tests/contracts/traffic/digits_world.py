@@ -1,7 +1,4 @@
-"""Roll-out and several gateways on an API: all controllers, and gateways with real Envoys, in this process.
-
-Pods run in the API alone, on the played machine of the suite.
-"""
+"""The Inference `digits` on an API: what its user writes and reads, its replicas, and its gateways."""
 
 import asyncio
 import dataclasses
@@ -10,39 +7,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import pytest
 from aiohttp import web
 
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
-from serving.settings import DEFAULTS, GatewaySettings, Settings
-from tests.contracts.conftest import Machine
+from serving.settings import GatewaySettings, Settings
 from tests.objects import rights_stories as stories
 from tests.objects.contract_objects import eventually
-from tests.rig.control_plane.convergence import running
 from tests.rig.machine.ports import free_port
-from tests.rig.servers.gateway import envoys_have_ended, gateway_of_api
-
-pytestmark = [
-    pytest.mark.server_only("the processes of controllers and gateways connect by a kubeconfig"),
-    pytest.mark.timeout(180),
-]
+from tests.rig.servers.gateway import gateway_of_api
 
 REFUSAL = "the model is being loaded"
 """Answer of a revision that is not ready; Envoy's own 503, without an endpoint yet, has another text."""
 STORY_SECONDS = 60.0
 """Longest wait for one step, which takes some seconds on a machine with other work."""
-
-
-@pytest.fixture
-def controller_settings(namespace: str) -> Settings:
-    """Return settings with the Leases in the test's namespace; the played node names no container runtime."""
-    return dataclasses.replace(
-        DEFAULTS,
-        controllers=dataclasses.replace(DEFAULTS.controllers, lease_namespace=namespace),
-        models=dataclasses.replace(DEFAULTS.models, volume="image"),
-    )
 
 
 class Replicas:
@@ -87,6 +66,13 @@ class World:
         probe = {"httpGet": {"path": readiness, "port": names.RUNTIME_PORT}}
         predictor["template"]["containers"][0]["readinessProbe"] = probe
         return predictor
+
+    def split(self, stable: int, canary: int) -> list[Object]:
+        """Return two predictors, of v1 and of v2, with these weights."""
+        return [
+            self.predictor("stable", "v1", "/first", stable),
+            self.predictor("canary", "v2", "/first", canary),
+        ]
 
     async def create(self, *predictors: Object) -> None:
         await self.kube.create(kinds.INFERENCE, stories.inference(self.namespace, "digits", *predictors))
@@ -135,48 +121,14 @@ class World:
             yield f"http://127.0.0.1:{of_gateway.port}/{self.namespace}/digits/v2"
 
 
-@pytest.fixture
-async def world(
-    kube: Kube,
-    namespace: str,
-    controllers: None,
-    machine: Machine,
-    controller_settings: Settings,
-    contract_kubeconfig: Path,
-    tmp_path: Path,
-) -> AsyncIterator[World]:
-    replicas = Replicas()
-    with envoys_have_ended():
-        async with replicas.at(machine.address):
-            for version in ("v1", "v2"):
-                await kube.create(kinds.MODEL_VERSION, stories.version(namespace, version, "m", tmp_path))
-            yield World(
-                kube,
-                namespace,
-                contract_kubeconfig,
-                tmp_path,
-                controller_settings,
-                machine.scheduler,
-                replicas,
-            )
-            await kube.delete(kinds.INFERENCE, namespace, "digits")
-
-
-def served(inference: Object) -> tuple[str, str]:
-    """Return the revision of the first predictor that serves, and the one that is being proven."""
-    (predictor, *_) = inference["status"]["predictors"]
-    return predictor.get("revision", ""), predictor.get("candidateRevision", "")
-
-
-def names_the_refusal(inference: Object) -> bool:
-    """Whether `Ready` is False with the answer that a gateway's probe got from a replica."""
-    condition = conditions.find((inference.get("status") or {}).get("conditions"), "Ready") or {}
-    return condition.get("status") == "False" and REFUSAL in condition["message"]
-
-
-def entries(route: Object) -> dict[str, Object]:
-    """Return the entries of a Route's status by gateway."""
-    return {entry["name"]: entry for entry in (route.get("status") or {}).get("gateways") or []}
+def accepted_weights(route: Object) -> dict[str, dict[str, float]]:
+    """Return the weights in percent by gateway and arm, of gateways that accepted the newest generation."""
+    entries = (route.get("status") or {}).get("gateways") or []
+    return {
+        entry["name"]: {weight["arm"]: weight["percent"] for weight in entry["weights"]}
+        for entry in entries
+        if entry["acceptedGeneration"] == route["metadata"]["generation"]
+    }
 
 
 async def answered_by(url: str) -> str:
@@ -196,57 +148,3 @@ async def keep_asking(url: str, answers: list[int]) -> None:
             except aiohttp.ClientError:
                 answers.append(0)
             await asyncio.sleep(0.01)
-
-
-async def test_new_revision_gets_the_traffic_once_a_gateway_has_proven_it(world: World) -> None:
-    async with world.gateway("a") as url:
-        await world.create(world.predictor("stable", "v1", "/first", 100))
-        first, _ = served(await world.ready())
-        assert await answered_by(url) == "v1"
-        answers: list[int] = []
-        async with running(keep_asking(url, answers)):
-            await world.change(world.predictor("stable", "v2", "/second", 100))
-            inference = await world.until(kinds.INFERENCE, names_the_refusal)
-            revision, candidate = served(inference)
-            assert revision == first
-            assert await answered_by(url) == "v1"
-            world.replicas.ready.add("/second")
-            assert served(await world.ready()) == (candidate, "")
-            assert await answered_by(url) == "v2"
-
-            async def is_alone() -> bool:
-                return await world.deployments() == {candidate}
-
-            await eventually(is_alone, STORY_SECONDS)
-        assert set(answers) == {200}
-
-
-async def test_two_gateways_acknowledge_a_change_of_weights(world: World) -> None:
-    async with world.gateway("a") as first, world.gateway("b") as second:
-
-        def split(stable: int, canary: int) -> list[Object]:
-            return [
-                world.predictor("stable", "v1", "/first", stable),
-                world.predictor("canary", "v2", "/first", canary),
-            ]
-
-        def weights(route: Object) -> dict[str, dict[str, float]]:
-            """Return the weights by gateway, of those that have accepted the newest generation."""
-            return {
-                name: {weight["arm"]: weight["percent"] for weight in entry["weights"]}
-                for name, entry in entries(route).items()
-                if entry["acceptedGeneration"] == route["metadata"]["generation"]
-            }
-
-        await world.create(*split(90, 10))
-        await world.ready()
-        both = {"stable": 90, "canary": 10}
-        before = await world.until(kinds.ROUTE, lambda route: weights(route) == {"a": both, "b": both})
-        await world.change(*split(25, 75))
-        both = {"stable": 25, "canary": 75}
-        after = await world.until(kinds.ROUTE, lambda route: weights(route) == {"a": both, "b": both})
-        assert after["metadata"]["generation"] > before["metadata"]["generation"]
-        predictors = (await world.ready())["status"]["predictors"]
-        assert {predictor["name"]: predictor["trafficPercent"] for predictor in predictors} == both
-        for url in (first, second):
-            assert await answered_by(url) in ("v1", "v2")
