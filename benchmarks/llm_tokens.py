@@ -1,8 +1,8 @@
 """The gateway's counts of tokens beside those of the engine: their sums, and the queue under a burst.
 
 A tenth of the requests is cancelled: streams after some of their tokens, other requests while their answer is
-awaited. Then bursts of requests meet the engine, and both queues
-are read every tenth of a second: their correlation, and the lag at which it is highest.
+awaited. Then bursts of requests meet the engine, and both queues are read every 20 ms: their correlation, and
+the lag at which it is highest.
 """
 
 import argparse
@@ -33,8 +33,11 @@ USERS = 32
 CANCELLED = 0.1
 BURST = 150
 """Requests of a burst: the engine generates 64 together."""
-SAMPLE_SECONDS = 0.1
-LAGS = range(-10, 11)
+SAMPLE_SECONDS = 0.02
+"""A burst takes about a second."""
+LAGS = range(-15, 16)
+"""Samples."""
+FEWEST_SAMPLES = 10
 _SAMPLE = re.compile(r"^(\S+?)(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
@@ -181,9 +184,11 @@ async def burst(
 
 def correlation(own: list[float], engine: list[float], lag: int) -> float:
     """Return the correlation of the gateway's samples with the engine's, `lag` samples later."""
+    if len(own) - abs(lag) < FEWEST_SAMPLES:
+        return 0.0
     first = own[: len(own) - lag] if lag >= 0 else own[-lag:]
     second = engine[lag:] if lag >= 0 else engine[:lag]
-    if len(first) < 5 or np.std(first) == 0 or np.std(second) == 0:
+    if np.std(first) == 0 or np.std(second) == 0:
         return 0.0
     return float(np.corrcoef(first, second)[0, 1])
 
