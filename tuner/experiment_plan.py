@@ -136,7 +136,8 @@ def _unlisted_arguments(target: rendering.TunedTarget, spec: ProfilingExperiment
         if group.category == "args"
         for parameter in group.parameters
     ]
-    unlisted = [argument for argument in tuned if argument not in target.engine.tunables]
+    # Engines in Python take `--max_num_seqs` too.
+    unlisted = [argument for argument in tuned if argument.replace("_", "-") not in target.engine.tunables]
     if not unlisted:
         return ""
     listed = ", ".join(target.engine.tunables)

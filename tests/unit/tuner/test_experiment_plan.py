@@ -108,6 +108,7 @@ def test_trial_runs_the_image_of_the_settings() -> None:
     [
         ("max-num-batched-tokens", ""),
         ("--max-num-batched-tokens", ""),
+        ("max_num_batched_tokens", ""),
         ("max-num-batch-tokens", "args: --max-num-batch-tokens: not among the tunables of vllm, which are "),
     ],
 )

@@ -77,16 +77,15 @@ static Text chosen_cluster(void* filter) {
   return has_cluster ? cluster : (Text){NULL, 0};
 }
 
-// Returns whether the request's tokens are counted. The metadata of a route have `continuous` or `final` for
-// each of its clusters.
-static bool has_backend(void* filter, Request* request) {
+// Chooses the backend whose tokens are counted; none if they are not. The metadata of a route have `continuous`
+// or `final` for each of its clusters.
+static void choose_backend(void* filter, Accounting* accounting) {
   Text cluster = chosen_cluster(filter);
-  if (!cluster.data) return false;
+  if (!cluster.data) return;
   Text setting = route_setting(filter, cluster);
-  if (!setting.data) return false;
-  request->accounting.continuous = text_is(setting, LITERAL("continuous"));
-  request->accounting.backend = backend_of(cluster);
-  return request->accounting.backend != NULL;
+  if (!setting.data) return;
+  accounting->continuous = text_is(setting, LITERAL("continuous"));
+  accounting->backend = backend_of(cluster);
 }
 
 static void refuse_size(void* filter) {
@@ -111,12 +110,13 @@ int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own,
   if (request->configuration->routes_by_model) {
     if (models_answer(filter)) return ENVOY_STOP;
     if (is_last) return models_route(filter, (Text){NULL, 0}) ? ENVOY_STOP : ENVOY_CONTINUE;
-  } else if (is_last || !is_generation(filter) || !has_backend(filter, request)) {
-    return ENVOY_CONTINUE;
+  } else {
+    if (is_last) return ENVOY_CONTINUE;
+    // Without a backend it passes unread once it has arrived as a whole, as its size is limited too.
+    if (is_generation(filter)) choose_backend(filter, &request->accounting);
   }
   int64_t most_bytes = json_number(route_setting(filter, LITERAL("most_bytes")));
-  if (most_bytes == NO_NUMBER) return ENVOY_CONTINUE;
-  request->most_bytes = (size_t)most_bytes;
+  request->most_bytes = most_bytes == NO_NUMBER ? 0 : (size_t)most_bytes;
   // The limit of a connection is smaller.
   envoy_dynamic_module_callback_http_set_buffer_limit(filter, request->most_bytes);
   request->stage = READS_REQUEST;
@@ -131,8 +131,10 @@ static int read_request(void* filter, Request* request, int last) {
   bool is_split = last == ENVOY_RECEIVED_REQUEST &&
                   !envoy_dynamic_module_callback_http_received_buffered_request_body(filter);
   request->stage = IGNORES;  // unless the request's answer has to be read
-  if (is_split) append_body(filter, ENVOY_BUFFERED_REQUEST, &body);
-  append_body(filter, last, &body);
+  if (request->configuration->routes_by_model || request->accounting.backend) {
+    if (is_split) append_body(filter, ENVOY_BUFFERED_REQUEST, &body);
+    append_body(filter, last, &body);
+  }
   if (request->configuration->routes_by_model) {
     has_replied = models_route(filter, buffer_text(&body));
   } else if (body.size) {
@@ -141,11 +143,14 @@ static int read_request(void* filter, Request* request, int last) {
     set_request_header(filter, LITERAL("accept-encoding"), LITERAL("identity"));
     request->stage = WAITS;
   }
-  if (changed.size) {
+  // Some engines read no body without a length.
+  if (changed.size || (!has_replied && !request_header(filter, LITERAL("content-length")).data)) {
     Buffer length = {NULL, 0, 0};
-    buffer_append_number(&length, changed.size);
+    buffer_append_number(&length, changed.size ? changed.size : request->received_bytes);
     set_request_header(filter, LITERAL("content-length"), buffer_text(&length));
     buffer_free(&length);
+  }
+  if (changed.size) {
     if (is_split) replace_body(filter, ENVOY_BUFFERED_REQUEST, (Text){NULL, 0});
     replace_body(filter, last, buffer_text(&changed));
   }
