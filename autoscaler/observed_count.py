@@ -1,6 +1,7 @@
 """The desired count of a target: the watched one, or a newer one that the controller wrote.
 
 A tick must not decide on a count older than its own last write, nor take that for another writer's.
+`serving.kube.cache` cannot show this write: the answer of a scale subresource is not the Deployment.
 """
 
 from autoscaler import other_writers

@@ -31,7 +31,7 @@ from serving.router.envoy import routes
 from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
 from serving.router.envoy.process.binary import find_envoy
 from serving.router.envoy.routes import ASSIGN_FILTER
-from serving.router.envoy.token_filters import BUFFER_FILTER, MODELS_FILTER, TOKENS_FILTER
+from serving.router.envoy.token_filters import MODELS_FILTER, TOKENS_FILTER
 from serving.router.xds.grpc_server import listening
 
 Json = dict[str, Any]
@@ -98,7 +98,7 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "normal paths": without("normalize_path", "merge_slashes"),
     "limit of arrival": without("request_timeout"),
     "filter that assigns callers": without_filters(ASSIGN_FILTER),
-    "filters of language models": without_filters(BUFFER_FILTER, MODELS_FILTER, TOKENS_FILTER),
+    "filters of language models": without_filters(MODELS_FILTER, TOKENS_FILTER),
     "with the bridge of gRPC": with_bridge,
 }
 PIECES = {

@@ -15,6 +15,7 @@ from serving.units import (
     Days,
     Interval,
     LeaseSeconds,
+    ModuleBytes,
     Percent,
     Pids,
     Port,
@@ -152,7 +153,7 @@ class GatewaySettings(Section):
     MB and kept it from other requests for 1.6 s; with 32 KiB large bodies are a fifth slower."""
     retry_body_bytes: Bytes = 1024 * 1024
     """Largest body of a request that is sent again: Envoy keeps it until the answer begins."""
-    language_request_bytes: Bytes = 4 * 1024 * 1024
+    language_request_bytes: ModuleBytes = 4 * 1024 * 1024
     """Largest request to a language model, which Envoy reads as a whole to know its tokens: a million tokens
     of text."""
     connect_timeout_seconds: Interval = 1.0

@@ -28,7 +28,7 @@ from tuner.search.decision_values import Decision
 from tuner.search.problem import Budget, Earlier, Floats, Problem, TrialObservation
 from tuner.settings import SearchSettings
 from tuner.specs import prices, rendering
-from tuner.specs.space import Space
+from tuner.specs.space import Space, flag
 from tuner.trial_record import TrialRecord
 
 Price = Callable[[Space], Floats]
@@ -97,6 +97,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
         trials=_records(request.recorded, spec, space, digest=version["status"]["digest"]),
         render=partial(_rendered, tuned_target, version, spec),
         tuner_settings=request.settings,
+        space_note=_unlisted_arguments(tuned_target, spec),
     )
     budget = planning.search_budget(snapshot, now)
     if budget is None:  # the next step needs no search
@@ -121,6 +122,26 @@ def _tuned_target(request: PlanRequest, spec: ProfilingExperimentSpec) -> render
         raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
     target = rendering.tuned_target(spec.target, request.inference, request.engines, request.runtime_images)
     return replace(target, volume=request.volume)
+
+
+def _unlisted_arguments(target: rendering.TunedTarget, spec: ProfilingExperimentSpec) -> str:
+    """Return a sentence about tuned arguments that the manifest of the target's engine does not list as
+    tunable, as an engine ends at once with an argument that it does not know; empty without one.
+    """
+    if target.engine is None or not target.engine.tunables:
+        return ""
+    tuned = [
+        flag(parameter.name)
+        for group in spec.tunable_parameters
+        if group.category == "args"
+        for parameter in group.parameters
+    ]
+    # Engines in Python take `--max_num_seqs` too.
+    unlisted = [argument for argument in tuned if argument.replace("_", "-") not in target.engine.tunables]
+    if not unlisted:
+        return ""
+    listed = ", ".join(target.engine.tunables)
+    return f"args: {', '.join(unlisted)}: not among the tunables of {target.framework}, which are {listed}"
 
 
 def _mechanism(request: PlanRequest, target: rendering.TunedTarget, space: Space) -> Mechanism:

@@ -85,7 +85,8 @@ class Engine(Manifest):
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Port of the metrics page; None: `port`."""
     tunables: list[str] = []
-    """Options that are worth tuning, such as `--block-size`."""
+    """Options that are worth tuning, such as `--block-size`. The condition SpaceValid of an experiment names
+    others that it tunes."""
 
     @field_validator("name")
     @classmethod

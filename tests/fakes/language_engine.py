@@ -18,6 +18,8 @@ class LanguageEngine:
         self.requests: list[dict[str, Any]] = []
         self.queries: list[str] = []
         """Query string of each request."""
+        self.lengths: list[int | None] = []
+        """Header content-length of each request."""
         self.released = asyncio.Event()
         """Every answer waits for it before its first token."""
         self.released.set()
@@ -40,6 +42,7 @@ class LanguageEngine:
         body = orjson.loads(await request.read())
         self.requests.append(body)
         self.queries.append(request.query_string)
+        self.lengths.append(request.content_length)
         await self.released.wait()
         number = int(body.get("max_tokens", 16))
         if not body.get("stream"):

@@ -8,6 +8,7 @@ Level-triggered: the same snapshot and decision give the same plan, however much
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
 
 from serving.objects import Object
 from serving.resources.conditions import Condition, Status
@@ -170,7 +171,8 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: l
         phase, outcome = "Confirming", ("False", "Confirming", status_messages.so_far(snapshot, len(planned)))
     else:
         phase, outcome = "Running", ("False", "Searching", status_messages.so_far(snapshot, len(planned)))
-    conditions = (_VALID, _READY, Condition(RECOMMENDED, *outcome))
+    is_valid = replace(_VALID, message=snapshot.space_note)
+    conditions = (is_valid, _READY, Condition(RECOMMENDED, *outcome))
     repeatability = round(decision.repeatability, 6) if decision is not None else None
     return Verdict(phase, conditions, shown_best, recommendation, regret, _learned(decision), repeatability)
 

@@ -31,6 +31,8 @@ class ExperimentSnapshot:
     render: Callable[[SpecPoint], Rendering]
     """Renders a spec as it would be deployed; without settings, the target's own spec."""
     tuner_settings: TunerSettings
+    space_note: str = ""
+    """Message of the condition SpaceValid: what a user should check in a valid space."""
 
     @property
     def running(self) -> int:

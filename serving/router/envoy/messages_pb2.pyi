@@ -259,18 +259,6 @@ class LuaPerRoute(_message.Message):
     filter_context: _struct_pb2.Struct
     def __init__(self, filter_context: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
-class BufferPerRoute(_message.Message):
-    __slots__ = ("buffer",)
-    BUFFER_FIELD_NUMBER: _ClassVar[int]
-    buffer: Buffer
-    def __init__(self, buffer: _Optional[_Union[Buffer, _Mapping]] = ...) -> None: ...
-
-class Buffer(_message.Message):
-    __slots__ = ("max_request_bytes",)
-    MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
-    max_request_bytes: _wrappers_pb2.UInt32Value
-    def __init__(self, max_request_bytes: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ...) -> None: ...
-
 class GrpcBridgePerRoute(_message.Message):
     __slots__ = ("disabled",)
     DISABLED_FIELD_NUMBER: _ClassVar[int]

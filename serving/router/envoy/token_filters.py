@@ -1,7 +1,7 @@
-"""The configuration of the HTTP filters for language models: three of Envoy's module, and a buffer.
+"""The configuration of the HTTP filters for language models: two of Envoy's module.
 
-The module is in C: `module/filter.c` limits the size of requests, `module/models.c` routes by model, and
-`module/token_accounting.c` counts tokens. `counts/count_table.py` reads the counts.
+The module is in C: `module/filter.c` reads requests and limits their size, `module/models.c` routes by model,
+and `module/token_accounting.c` counts tokens. `counts/count_table.py` reads the counts.
 """
 
 import json
@@ -11,7 +11,6 @@ from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.struct_pb2 import Struct
-from google.protobuf.wrappers_pb2 import UInt32Value
 
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy import module
@@ -25,12 +24,6 @@ TOKENS_FILTER = "slipway.tokens"
 MODELS_FILTER = "slipway.models"
 """Name of the module's filter that routes a request to the service of the model that its body names. Only the
 address of all language models of a namespace (`/NAMESPACE/openai/`) enables the filter."""
-SIZE_FILTER = "slipway.request-size"
-"""Name of the module's filter that refuses a request above `language_request_bytes` after its end. Envoy's
-own refusal resets the connection of a client that still sends."""
-BUFFER_FILTER = "slipway.whole-request"
-"""Name of Envoy's filter that buffers the whole body of a request, as the module reads it. The filter has a
-limit of its own, as that of a connection is smaller."""
 _TYPE = "type.googleapis.com/envoy.extensions"
 
 
@@ -51,15 +44,7 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
         assign_caller: the filter that assigns callers to arms. `MODELS_FILTER` must have chosen the service
             before, and `TOKENS_FILTER` needs the backend of the arm.
     """
-    # Envoy requires a limit; a route that enables the filter sets another.
-    buffer = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
-    return [
-        _module(SIZE_FILTER),
-        {"name": BUFFER_FILTER, "disabled": True, "typed_config": buffer},
-        _module(MODELS_FILTER),
-        assign_caller,
-        _module(TOKENS_FILTER),
-    ]
+    return [_module(MODELS_FILTER), assign_caller, _module(TOKENS_FILTER)]
 
 
 def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
@@ -101,7 +86,7 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Rou
     models = {f"model:{name}": document for name, document in documents.items()}
     # `MODELS_FILTER` chooses a service, whose tokens `TOKENS_FILTER` counts.
     return RouteAdditions(
-        filters=_whole_request(settings) | _enabled(MODELS_FILTER) | _enabled(TOKENS_FILTER),
+        filters=_enabled(MODELS_FILTER) | _enabled(TOKENS_FILTER),
         metadata=_metadata({"base": base, "list": listed, **models}, settings),
     )
 
@@ -111,14 +96,7 @@ def of_service(service: GatewayService, settings: GatewaySettings) -> RouteAddit
     if service.token_usage == "none":
         return RouteAdditions()
     usage_by_cluster = {segment.cluster: service.token_usage for segment in service.ring}
-    return RouteAdditions(
-        _whole_request(settings) | _enabled(TOKENS_FILTER), _metadata(usage_by_cluster, settings)
-    )
-
-
-def _whole_request(settings: GatewaySettings) -> dict[str, AnyMessage]:
-    limit = envoy.Buffer(max_request_bytes=UInt32Value(value=settings.language_request_bytes))
-    return _enabled(SIZE_FILTER) | {BUFFER_FILTER: pack(envoy.BufferPerRoute(buffer=limit))}
+    return RouteAdditions(_enabled(TOKENS_FILTER), _metadata(usage_by_cluster, settings))
 
 
 def _enabled(name: str) -> dict[str, AnyMessage]:
@@ -127,7 +105,10 @@ def _enabled(name: str) -> dict[str, AnyMessage]:
 
 
 def _metadata(values: dict[str, str], settings: GatewaySettings) -> dict[str, Struct]:
-    """Return the filter metadata of a route, from which the module reads `values` and the limit of a size."""
+    """Return the filter metadata of a route, from which the module reads `values` and the largest request: it
+    refuses a larger one after its end, as Envoy's own refusal resets the connection of a client that still
+    sends.
+    """
     struct = Struct()
     struct.update({**values, "most_bytes": str(settings.language_request_bytes)})
     return {TOKENS_FILTER: struct}

@@ -1,9 +1,9 @@
 // One request and its answer, as libFuzzer chooses them, in the filters of the module with a fake of Envoy.
 //
-// The input is: a byte of flags, a byte with the path's number, the answer's coding and its cluster, the
-// size of parts of the answer, two bytes with the size of the request's body, the body, and the answer. Every
-// piece that the module reads is a block of memory of its own, so that AddressSanitizer sees a read behind it,
-// and of a piece that was drained.
+// The input is: a byte of flags; a byte with the path's number, the answer's coding, its cluster and the largest
+// request; the size of parts of the answer; two bytes with the size of the request's body; the body; and the
+// answer. Every piece that the module reads is a block of memory of its own, so that AddressSanitizer sees a read
+// behind it, and of a piece that was drained.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,9 @@ static Body bodies[4];
 static Text path;
 static bool has_answer, has_coding, has_replied, has_moved, is_routed, was_cleared;
 static const Text CLUSTERS[] = {{"n/chat-a/8080", 13}, {"n/chat-b/8080", 13}};
-static Buffer most_bytes_text;  // of the metadata of a route
+static size_t most_bytes;  // of a request
+static Buffer most_bytes_text;  // in the metadata of its route
+static uint64_t buffer_limit;  // as the module has set it
 static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
@@ -158,6 +160,11 @@ bool envoy_dynamic_module_callback_http_drain_body(void* filter, int body, size_
   return true;
 }
 
+void envoy_dynamic_module_callback_http_set_buffer_limit(void* filter, uint64_t limit) {
+  CHECK(filter);
+  buffer_limit = limit;
+}
+
 bool envoy_dynamic_module_callback_http_received_buffered_request_body(void* filter) {
   CHECK(filter);
   return !(flags & SPLIT);
@@ -251,10 +258,32 @@ static Buffer answered(void* filter, void* own, Text answer, size_t piece) {
   return got;
 }
 
+// Sends a request that is read and too large, in three parts: the reply follows the last part.
+static void refused(void* filter, void* own, Text body) {
+  Body* part = &bodies[ENVOY_RECEIVED_REQUEST];
+  size_t sent = 0, step = body.size / 3 + 1;
+  while (sent < body.size && !has_replied) {
+    add_chunk(part, text_part(body, sent, sent + step));
+    sent += size_of(part);
+    bool is_last = sent == body.size && !(flags & TRAILERS);
+    int status = envoy_dynamic_module_on_http_filter_request_body(filter, own, is_last);
+    CHECK(status == (sent > most_bytes ? ENVOY_STOP_AND_DISCARD : ENVOY_STOP));
+    CHECK(has_replied == (sent > most_bytes && (is_last || sent / 16 > most_bytes)));
+    clear(part);
+  }
+  if (!has_replied) CHECK(envoy_dynamic_module_on_http_filter_request_trailers(filter, own) == ENVOY_STOP);
+  CHECK(has_replied);
+}
+
 static bool requested(void* filter, void* own, Text body) {
   int status = envoy_dynamic_module_on_http_filter_request_headers(filter, own, body.size == 0);
   CHECK(!has_replied || status == ENVOY_STOP);
   if (has_replied || body.size == 0) return !has_replied;
+  CHECK(status == ENVOY_CONTINUE || buffer_limit == most_bytes);
+  if (status == ENVOY_STOP && body.size > most_bytes) {
+    refused(filter, own, body);
+    return false;
+  }
   size_t half = flags & (SPLIT | TRAILERS) ? body.size / 2 : 0;
   int last = ENVOY_RECEIVED_REQUEST;
   if (half) {
@@ -275,37 +304,6 @@ static bool requested(void* filter, void* own, Text body) {
   CHECK(size + 64 > body.size || text_contains(body, LITERAL("stream_options")));
   CHECK(has_replied == (status == ENVOY_STOP));
   return !has_replied;
-}
-
-// Sends a body in three parts through the filter that limits its size.
-static void measured(void* filter, Text body, size_t most_bytes) {
-  static void* configuration;
-  if (!configuration)
-    configuration =
-        envoy_dynamic_module_on_http_filter_config_new(filter, LITERAL("slipway.request-size"), LITERAL("x"));
-  most_bytes_text.size = 0;
-  buffer_append_number(&most_bytes_text, most_bytes);
-  void* own = envoy_dynamic_module_on_http_filter_new(configuration, filter);
-  CHECK(envoy_dynamic_module_on_http_filter_request_headers(filter, own, body.size == 0) == ENVOY_CONTINUE);
-  Body* part = &bodies[ENVOY_RECEIVED_REQUEST];
-  size_t sent = 0, step = body.size / 3 + 1;
-  while (sent < body.size && !has_replied) {
-    add_chunk(part, text_part(body, sent, sent + step));
-    sent += size_of(part);
-    bool is_last = sent == body.size && !(flags & TRAILERS);
-    int status = envoy_dynamic_module_on_http_filter_request_body(filter, own, is_last);
-    CHECK(status == (sent > most_bytes ? ENVOY_STOP_AND_DISCARD : ENVOY_CONTINUE));
-    CHECK(has_replied == (sent > most_bytes && (is_last || sent / 16 > most_bytes)));
-    clear(part);
-  }
-  if (flags & TRAILERS && body.size && !has_replied) {
-    int status = envoy_dynamic_module_on_http_filter_request_trailers(filter, own);
-    CHECK(status == (sent > most_bytes ? ENVOY_STOP : ENVOY_CONTINUE));
-  }
-  CHECK(has_replied == (sent > most_bytes));
-  has_replied = false;
-  envoy_dynamic_module_on_http_filter_stream_complete(filter, own);
-  envoy_dynamic_module_on_http_filter_destroy(own);
 }
 
 // Logs an answer. Its cluster is one of few, as rows are never given back.
@@ -372,7 +370,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(rows[0] && rows[1]);
   const Row before[] = {*rows[0], *rows[1]};
 
-  measured(&envoy, whole, data[2] * (size_t)data[2]);
+  most_bytes = data[1] & 32 ? 4u * data[2] : 1 << 20;
+  most_bytes_text.size = 0;
+  buffer_append_number(&most_bytes_text, most_bytes);
+  buffer_limit = 0;
   void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
   if (requested(&envoy, own, body)) {
     CHECK(is_routed == was_cleared);

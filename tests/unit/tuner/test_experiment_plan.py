@@ -2,16 +2,18 @@
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from serving import errors
+from serving import engines, errors
 from serving.objects import Object
 from serving.planning.models.volume import VolumeSource
 from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.engine import Engine
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
@@ -40,6 +42,7 @@ def plan_of(
     images: RuntimeImageSettings = SERVING.runtime_images,
     volume: VolumeSource = "image",
     cluster: ClusterVersions | None = None,
+    known_engines: Mapping[str, Engine] = MappingProxyType({}),
 ) -> ExperimentPlan:
     known = {name: blocked_version(name) if name in blocked else ready_version(name) for name in versions}
     request = PlanRequest(
@@ -48,7 +51,7 @@ def plan_of(
         known,
         earlier,
         DEFAULTS,
-        {},
+        known_engines,
         images,
         volume,
         cluster or ClusterVersions(),
@@ -98,6 +101,33 @@ def test_trial_runs_the_image_of_the_settings() -> None:
     (trial,) = plan_of(experiments.experiment(), images=images).trials
     (container,) = trial["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.corp/slipway/sklearn:1.2.0"
+
+
+@pytest.mark.parametrize(
+    ("argument", "note"),
+    [
+        ("max-num-batched-tokens", ""),
+        ("--max-num-batched-tokens", ""),
+        ("max_num_batched_tokens", ""),
+        ("max-num-batch-tokens", "args: --max-num-batch-tokens: not among the tunables of vllm, which are "),
+    ],
+)
+def test_space_names_an_argument_that_the_manifest_of_the_engine_does_not_list(
+    argument: str, note: str
+) -> None:
+    values = {"name": argument, "parameterType": "int", "feasibleSpace": {"list": ["2048", "4096"]}}
+    experiment = experiments.experiment(
+        target={"modelVersion": "v1", "framework": "vllm"},
+        tunableParameters=[*parameters(cpu=["1", "2"]), {"category": "args", "parameters": [values]}],
+        prices={"cpu": "1"},
+    )
+    plan = plan_of(experiment, known_engines=engines.shipped())
+    assert plan.trials
+    assert plan.status is not None
+    space = next(each for each in plan.status["conditions"] if each["type"] == "SpaceValid")
+    assert (space["status"], space["reason"]) == ("True", "Valid")
+    assert space["message"].startswith(note)
+    assert bool(space["message"]) == bool(note)
 
 
 def test_trial_copies_the_model_where_the_cluster_has_no_image_volumes() -> None:

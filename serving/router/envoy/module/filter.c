@@ -1,10 +1,9 @@
 // What Envoy calls: reads requests and answers, and passes them on.
 //
-// A request is read as a whole, as its members may stand behind the prompt. Envoy's buffer filter, which
-// comes before the filters that read it, keeps it. A filter before that one limits its size. An answer passes
-// as it comes, except for a stream from which numbers of tokens are removed: there the beginning of an event
-// waits until the event, or the answer, has ended. Envoy calls the module at every end of a request, that of
-// an aborted one too.
+// A request is read as a whole, as its members may stand behind the prompt. Envoy buffers it up to the limit in
+// the metadata of its route. An answer passes as it comes, except for a stream from which numbers of tokens are removed: there
+// the beginning of an event waits until the event, or the answer, has ended. Envoy calls the module at every
+// end of a request, that of an aborted one too.
 
 #include "filter.h"
 
@@ -78,16 +77,15 @@ static Text chosen_cluster(void* filter) {
   return has_cluster ? cluster : (Text){NULL, 0};
 }
 
-// Returns whether the request's tokens are counted. The metadata of a route have `continuous` or `final` for
-// each of its clusters.
-static bool has_backend(void* filter, Request* request) {
+// Chooses the backend whose tokens are counted; none if they are not. The metadata of a route have `continuous`
+// or `final` for each of its clusters.
+static void choose_backend(void* filter, Accounting* accounting) {
   Text cluster = chosen_cluster(filter);
-  if (!cluster.data) return false;
+  if (!cluster.data) return;
   Text setting = route_setting(filter, cluster);
-  if (!setting.data) return false;
-  request->accounting.continuous = text_is(setting, LITERAL("continuous"));
-  request->accounting.backend = backend_of(cluster);
-  return request->accounting.backend != NULL;
+  if (!setting.data) return;
+  accounting->continuous = text_is(setting, LITERAL("continuous"));
+  accounting->backend = backend_of(cluster);
 }
 
 static void refuse_size(void* filter) {
@@ -96,11 +94,9 @@ static void refuse_size(void* filter) {
                                                    LITERAL("too_large"));
 }
 
-// Lets a part of a body pass up to the limit, and discards the rest. The reply follows the last part: a client
-// that still sends when Envoy closes the connection gets a reset in place of the reply.
-static int measure_part(void* filter, Request* request, bool is_last) {
-  request->received_bytes += envoy_dynamic_module_callback_http_get_body_size(filter, ENVOY_RECEIVED_REQUEST);
-  if (request->received_bytes <= request->most_bytes) return ENVOY_CONTINUE;
+// Discards a part of a body that is too large. The reply follows the last part: a client that still sends when
+// Envoy closes the connection gets a reset in place of the reply.
+static int discard_part(void* filter, Request* request, bool is_last) {
   request->stage = DISCARDS;
   if (is_last || request->received_bytes / MOST_DISCARDED > request->most_bytes) {
     request->stage = IGNORES;
@@ -111,19 +107,18 @@ static int measure_part(void* filter, Request* request, bool is_last) {
 
 int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own, bool is_last) {
   Request* request = own;
-  if (request->configuration->limits_size) {
-    int64_t most_bytes = json_number(route_setting(filter, LITERAL("most_bytes")));
-    if (is_last || most_bytes < 0) return ENVOY_CONTINUE;
-    request->most_bytes = (size_t)most_bytes;
-    request->stage = MEASURES;
-    return ENVOY_CONTINUE;
-  }
   if (request->configuration->routes_by_model) {
     if (models_answer(filter)) return ENVOY_STOP;
     if (is_last) return models_route(filter, (Text){NULL, 0}) ? ENVOY_STOP : ENVOY_CONTINUE;
-  } else if (is_last || !is_generation(filter) || !has_backend(filter, request)) {
-    return ENVOY_CONTINUE;
+  } else {
+    if (is_last) return ENVOY_CONTINUE;
+    // Without a backend it passes unread once it has arrived as a whole, as its size is limited too.
+    if (is_generation(filter)) choose_backend(filter, &request->accounting);
   }
+  int64_t most_bytes = json_number(route_setting(filter, LITERAL("most_bytes")));
+  request->most_bytes = most_bytes == NO_NUMBER ? 0 : (size_t)most_bytes;
+  // The limit of a connection is smaller.
+  envoy_dynamic_module_callback_http_set_buffer_limit(filter, request->most_bytes);
   request->stage = READS_REQUEST;
   return ENVOY_STOP;  // the length in the headers may change
 }
@@ -136,8 +131,10 @@ static int read_request(void* filter, Request* request, int last) {
   bool is_split = last == ENVOY_RECEIVED_REQUEST &&
                   !envoy_dynamic_module_callback_http_received_buffered_request_body(filter);
   request->stage = IGNORES;  // unless the request's answer has to be read
-  if (is_split) append_body(filter, ENVOY_BUFFERED_REQUEST, &body);
-  append_body(filter, last, &body);
+  if (request->configuration->routes_by_model || request->accounting.backend) {
+    if (is_split) append_body(filter, ENVOY_BUFFERED_REQUEST, &body);
+    append_body(filter, last, &body);
+  }
   if (request->configuration->routes_by_model) {
     has_replied = models_route(filter, buffer_text(&body));
   } else if (body.size) {
@@ -146,11 +143,14 @@ static int read_request(void* filter, Request* request, int last) {
     set_request_header(filter, LITERAL("accept-encoding"), LITERAL("identity"));
     request->stage = WAITS;
   }
-  if (changed.size) {
+  // Some engines read no body without a length.
+  if (changed.size || (!has_replied && !request_header(filter, LITERAL("content-length")).data)) {
     Buffer length = {NULL, 0, 0};
-    buffer_append_number(&length, changed.size);
+    buffer_append_number(&length, changed.size ? changed.size : request->received_bytes);
     set_request_header(filter, LITERAL("content-length"), buffer_text(&length));
     buffer_free(&length);
+  }
+  if (changed.size) {
     if (is_split) replace_body(filter, ENVOY_BUFFERED_REQUEST, (Text){NULL, 0});
     replace_body(filter, last, buffer_text(&changed));
   }
@@ -161,8 +161,9 @@ static int read_request(void* filter, Request* request, int last) {
 
 int envoy_dynamic_module_on_http_filter_request_body(void* filter, void* own, bool is_last) {
   Request* request = own;
-  if (request->stage <= DISCARDS) return measure_part(filter, request, is_last);
-  if (request->stage != READS_REQUEST) return ENVOY_CONTINUE;
+  if (request->stage > DISCARDS) return ENVOY_CONTINUE;
+  request->received_bytes += envoy_dynamic_module_callback_http_get_body_size(filter, ENVOY_RECEIVED_REQUEST);
+  if (request->received_bytes > request->most_bytes) return discard_part(filter, request, is_last);
   return is_last ? read_request(filter, request, ENVOY_RECEIVED_REQUEST) : ENVOY_STOP;
 }
 
@@ -303,7 +304,6 @@ void* envoy_dynamic_module_on_http_filter_config_new(void* configuration, Text n
   (void)value;
   Configuration* own = calloc(1, sizeof(Configuration));
   if (!own) return NULL;
-  own->limits_size = text_is(name, LITERAL("slipway.request-size"));
   own->routes_by_model = text_is(name, LITERAL("slipway.models"));
   if (table_open()) return own;
   free(own);

@@ -9,14 +9,12 @@
 
 // The configuration of one filter.
 typedef struct {
-  bool limits_size;      // of requests
-  bool routes_by_model;  // otherwise, unless it limits sizes, it counts tokens
+  bool routes_by_model;  // otherwise it counts tokens
 } Configuration;
 
 typedef enum {
-  MEASURES,       // the body, while it passes
-  DISCARDS,       // the rest of a body that is too large
   READS_REQUEST,  // until the body has arrived as a whole
+  DISCARDS,       // the rest of a body that is too large
   WAITS,          // for the headers of the answer
   READS_ANSWER,   // until the end of the answer
   IGNORES         // passes the request and its answer on unread
@@ -26,7 +24,7 @@ typedef enum {
 typedef struct {
   const Configuration* configuration;
   Stage stage;
-  size_t most_bytes, received_bytes;  // of the body, where the filter limits its size
+  size_t most_bytes, received_bytes;  // of the body
   Accounting accounting;
 } Request;
 

@@ -232,10 +232,34 @@ async def test_malformed_request_reaches_the_engine_and_leaves_no_waiting_tokens
     await chat.until_settled()
 
 
-async def test_request_above_the_limit_is_refused(chat: Chat) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["chat/completions", "embeddings"])
+async def test_engine_gets_the_length_of_a_request_without_one(
+    chat: Chat, path: str, *, stream: bool
+) -> None:
+    await chat.serve("continuous")
+    body = orjson.dumps({"messages": [], "max_tokens": 1, "stream": stream})
+
+    async def parts() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), 20):
+            yield body[at : at + 20]
+            await asyncio.sleep(0.01)
+
+    url = f"{chat.rig.url}/default/chat/v1/{path}"
+    async with aiohttp.ClientSession() as session, session.post(url, data=parts()) as response:
+        assert response.status == 200
+        await response.read()
+    (length,) = chat.engine.lengths
+    is_changed = stream and path == "chat/completions"
+    assert length is not None
+    assert (length > len(body)) if is_changed else (length == len(body))
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "embeddings"])
+async def test_request_above_the_limit_is_refused(chat: Chat, path: str) -> None:
     await chat.serve("continuous")
     limit = chat.rig.settings.gateway.language_request_bytes
-    async with chat.asked(max_tokens=1, user="x" * limit) as response:
+    async with chat.asked(path, max_tokens=1, user="x" * limit) as response:
         assert response.status == 413
         assert orjson.loads(await response.read())["error"] == {
             "message": f"the request must be at most {limit} bytes",
