@@ -234,7 +234,7 @@ def test_no_request_fails_while_a_node_is_drained() -> None:
 
 @pytest.mark.skipif(not CUT_OFF, reason="`make test-nodes CUT_OFF=COMMAND` loses a node")
 @pytest.mark.usefixtures("install")
-def test_no_request_fails_at_a_gateway_while_the_other_node_is_lost() -> None:
+def test_only_a_request_in_flight_at_the_lost_node_fails_at_the_gateway_of_another_node() -> None:
     # A drain may have left all Pods on one node.
     kubectl("--namespace=slipway-system", "rollout", "restart", "deployment")
     kubectl(f"--namespace={story.NAMESPACE}", "delete", "pods", f"--selector={names.INFERENCE_LABEL}=digits")
@@ -248,6 +248,6 @@ def test_no_request_fails_at_a_gateway_while_the_other_node_is_lost() -> None:
             await_more(answers)
         kubectl("wait", "--for=condition=Ready", f"node/{lost}", f"--timeout={PATIENCE}")
         await_more(answers)
-    assert answers["failed"] == 0, answers
+    assert answers["failed"] <= 1, answers  # the load has one client
     rolled_out()
     predict_through_each_gateway()
