@@ -37,7 +37,8 @@ SAMPLE_SECONDS = 0.02
 """A burst takes about a second."""
 LAGS = range(-15, 16)
 """Samples."""
-FEWEST_SAMPLES = 10
+LEAST_OVERLAP = 2 / 3
+"""Of the samples of both queues: two falling queues correlate at any lag that leaves few of them."""
 _SAMPLE = re.compile(r"^(\S+?)(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
@@ -132,6 +133,11 @@ async def main(*, quick: bool) -> None:
             sums[f"{kind}Difference"] <= 0.01)
         for kind in ("prompt", "generated")
     ]  # fmt: skip
+    waiting = sum(sums[f"{name}LeftOver"] for name in PAIRS)
+    bars += [
+        Bar("what waits at the end", waiting, 0, waiting == 0),
+        Bar("failed requests", clients.failed, 0, clients.failed == 0),
+    ]
     report("llm_tokens", results, bars)
 
 
@@ -172,6 +178,7 @@ async def burst(
     asked = [asyncio.create_task(clients.ask(may_cancel=False)) for _ in range(BURST)]
     own: list[float] = []
     engine: list[float] = []
+    first = time.monotonic()
     while not all(task.done() for task in asked):
         began = time.monotonic()
         counts, page = counted(table), await engine_page(session, port)
@@ -179,12 +186,14 @@ async def burst(
         engine.append(page.waiting_prompt_tokens)
         await asyncio.sleep(max(0.0, SAMPLE_SECONDS - (time.monotonic() - began)))
     await asyncio.gather(*asked)
-    return max((correlation(own, engine, lag), -lag * SAMPLE_SECONDS) for lag in LAGS)
+    period = (time.monotonic() - first) / len(own)
+    best = max(LAGS, key=lambda lag: (correlation(own, engine, lag), -abs(lag)))
+    return correlation(own, engine, best), -best * period
 
 
 def correlation(own: list[float], engine: list[float], lag: int) -> float:
     """Return the correlation of the gateway's samples with the engine's, `lag` samples later."""
-    if len(own) - abs(lag) < FEWEST_SAMPLES:
+    if len(own) - abs(lag) < max(2, LEAST_OVERLAP * len(own)):
         return 0.0
     first = own[: len(own) - lag] if lag >= 0 else own[-lag:]
     second = engine[lag:] if lag >= 0 else engine[:lag]

@@ -30,7 +30,7 @@ LeaseSeconds = Annotated[int, Quantity("seconds", 1, 86_400)]
 Days = Annotated[int, Quantity("days", 1, 36_500)]
 Bytes = Annotated[int, Quantity("bytes", 1, 2**53)]
 ModuleBytes = Annotated[int, Quantity("bytes", 1, 10**9)]
-"""At most what Envoy's module reads as a number (`MAX_TOKENS` of `json.h` there)."""
+"""At most the largest number that Envoy's module reads (`MAX_TOKENS` of `json.h` there)."""
 Count = Annotated[int, Quantity("count", 1, _MOST_COUNT)]
 CountOrZero = Annotated[int, Quantity("count", 0, _MOST_COUNT)]
 Pids = Annotated[int, Quantity("processes and threads", 0, 2**22)]

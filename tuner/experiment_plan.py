@@ -137,11 +137,12 @@ def _unlisted_arguments(target: rendering.TunedTarget, spec: ProfilingExperiment
         for parameter in group.parameters
     ]
     # Engines in Python take `--max_num_seqs` too.
-    unlisted = [argument for argument in tuned if argument.replace("_", "-") not in target.engine.tunables]
+    listed = {argument.replace("_", "-") for argument in target.engine.tunables}
+    unlisted = [argument for argument in tuned if argument.replace("_", "-") not in listed]
     if not unlisted:
         return ""
-    listed = ", ".join(target.engine.tunables)
-    return f"args: {', '.join(unlisted)}: not among the tunables of {target.framework}, which are {listed}"
+    tunables = ", ".join(target.engine.tunables)
+    return f"args: {', '.join(unlisted)}: not among the tunables of {target.framework}, which are {tunables}"
 
 
 def _mechanism(request: PlanRequest, target: rendering.TunedTarget, space: Space) -> Mechanism:

@@ -44,7 +44,7 @@ AUTHORITY = os.environ.get("SLIPWAY_NODES_AUTHORITY", "")
 CUT_OFF = os.environ.get("SLIPWAY_NODES_CUT_OFF", "")
 """Command that cuts a node off (`COMMAND lose NODE`) and brings it back (`COMMAND return NODE`)."""
 LOST_SECONDS = 120
-"""Longest time until Kubernetes counts a node without news as not ready, and a gateway hears of it."""
+"""Longest time until Kubernetes sets a silent node to not ready, and a gateway removes its endpoints."""
 FIRST_WITH_IMAGE_VOLUMES = (2, 1)
 """Of containerd."""
 TEMPLATE = {"containers": [{"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}]}
@@ -218,6 +218,7 @@ def test_no_request_fails_at_one_gateway_when_another_one_is_killed() -> None:
 
 @pytest.mark.usefixtures("install")
 def test_no_request_fails_while_a_node_is_drained() -> None:
+    rolled_out()
     drained, other = (pod["spec"]["nodeName"] for pod in pods("gateway")[:2])
     assert drained != other
     try:

@@ -32,7 +32,7 @@ class ExperimentSnapshot:
     """Renders a spec as it would be deployed; without settings, the target's own spec."""
     tuner_settings: TunerSettings
     space_note: str = ""
-    """Message of the condition SpaceValid: what a user should check in a valid space."""
+    """Message of the condition SpaceValid: a warning about a valid space."""
 
     @property
     def running(self) -> int:

@@ -139,12 +139,13 @@ async def answered_by(url: str) -> str:
 
 
 async def keep_asking(url: str, answers: list[int]) -> None:
-    """Send one request after another, and keep the status of each; 0 for one without an answer."""
-    async with aiohttp.ClientSession() as session:
+    """Send one request after another, and keep the status of each; 0 for one without an answer in time."""
+    patience = aiohttp.ClientTimeout(total=5)
+    async with aiohttp.ClientSession(timeout=patience) as session:
         while True:
             try:
                 async with session.get(url) as answer:
                     answers.append(answer.status)
-            except aiohttp.ClientError:
+            except (aiohttp.ClientError, TimeoutError):
                 answers.append(0)
             await asyncio.sleep(0.01)

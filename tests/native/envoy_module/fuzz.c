@@ -1,15 +1,16 @@
 // One request and its answer, as libFuzzer chooses them, in the filters of the module with a fake of Envoy.
 //
-// The input is: a byte of flags; a byte with the path's number, the answer's coding, its cluster and the largest
-// request; the size of parts of the answer; two bytes with the size of the request's body; the body; and the
-// answer. Every piece that the module reads is a block of memory of its own, so that AddressSanitizer sees a read
-// behind it, and of a piece that was drained.
+// The input is: a byte of flags; a byte with the path's number, the answer's coding, its cluster, the largest
+// request and its length; the size of parts of the answer; two bytes with the size of the request's body; the
+// body; and the answer. Every piece that the module reads is a block of memory of its own, so that
+// AddressSanitizer sees a read behind it, and of a piece that was drained.
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "envoy_abi.h"
+#include "json.h"
 #include "table.h"
 
 #define MAX_CHUNKS 64
@@ -51,7 +52,9 @@ static bool has_answer, has_coding, has_replied, has_moved, is_routed, was_clear
 static const Text CLUSTERS[] = {{"n/chat-a/8080", 13}, {"n/chat-b/8080", 13}};
 static size_t most_bytes;  // of a request
 static Buffer most_bytes_text;  // in the metadata of its route
-static uint64_t buffer_limit;  // as the module has set it
+static bool has_limit, has_length;  // in the metadata, and in the headers
+static uint64_t buffer_limit;       // as the module has set it
+static size_t length_of_request;    // in the headers, at last as the module has set it
 static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
@@ -90,6 +93,8 @@ bool envoy_dynamic_module_callback_http_get_header(void* filter, int headers, Te
   }
   CHECK(!count_of_values);
   if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL(":path"))) *value = path;
+  if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL("content-length")) && has_length)
+    *value = LITERAL("1");
   if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL(":method")))
     *value = flags & GET ? LITERAL("GET") : LITERAL("POST");
   if (headers == ENVOY_RESPONSE_HEADERS && text_is(name, LITERAL(":status")))
@@ -111,6 +116,7 @@ bool envoy_dynamic_module_callback_http_set_header(void* filter, int headers, Te
     CHECK(headers == ENVOY_REQUEST_HEADERS && text_is(value, LITERAL("identity")));
   } else {
     CHECK(text_is(name, LITERAL("content-length")));
+    if (headers == ENVOY_REQUEST_HEADERS) length_of_request = (size_t)json_number(value);
   }
   return true;
 }
@@ -176,7 +182,7 @@ bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int so
   *value = (Text){NULL, 0};
   if (text_is(key, CLUSTERS[0]) || text_is(key, CLUSTERS[1]))
     *value = flags & CONTINUOUS ? LITERAL("continuous") : LITERAL("final");
-  if (text_is(key, LITERAL("most_bytes"))) *value = buffer_text(&most_bytes_text);
+  if (text_is(key, LITERAL("most_bytes")) && has_limit) *value = buffer_text(&most_bytes_text);
   if (text_is(key, LITERAL("base"))) *value = LITERAL("/n/");
   if (text_is(key, LITERAL("list"))) *value = LITERAL("{\"data\":[]}");
   if (text_is(key, LITERAL("model:chat"))) *value = LITERAL("{\"id\":\"chat\"}");
@@ -275,34 +281,45 @@ static void refused(void* filter, void* own, Text body) {
   CHECK(has_replied);
 }
 
+// Keeps the received part of a request, as Envoy does where a filter stops there.
+static void keep_received(void) {
+  Body *received = &bodies[ENVOY_RECEIVED_REQUEST], *kept = &bodies[ENVOY_BUFFERED_REQUEST];
+  for (size_t each = 0; each < received->count; each++) {
+    CHECK(kept->count < MAX_CHUNKS);
+    kept->chunks[kept->count++] = received->chunks[each];
+  }
+  received->count = 0;
+}
+
 static bool requested(void* filter, void* own, Text body) {
   int status = envoy_dynamic_module_on_http_filter_request_headers(filter, own, body.size == 0);
   CHECK(!has_replied || status == ENVOY_STOP);
   if (has_replied || body.size == 0) return !has_replied;
-  CHECK(status == ENVOY_CONTINUE || buffer_limit == most_bytes);
-  if (status == ENVOY_STOP && body.size > most_bytes) {
+  CHECK(status == (has_limit ? ENVOY_STOP : ENVOY_CONTINUE));
+  if (!has_limit) return true;
+  CHECK(buffer_limit == most_bytes);
+  if (body.size > most_bytes) {
     refused(filter, own, body);
     return false;
   }
   size_t half = flags & (SPLIT | TRAILERS) ? body.size / 2 : 0;
-  int last = ENVOY_RECEIVED_REQUEST;
   if (half) {
     add_chunk(&bodies[ENVOY_RECEIVED_REQUEST], text_part(body, 0, half));
-    if (envoy_dynamic_module_on_http_filter_request_body(filter, own, false) == ENVOY_CONTINUE) return true;
-    bodies[ENVOY_BUFFERED_REQUEST] = bodies[ENVOY_RECEIVED_REQUEST];
-    bodies[ENVOY_RECEIVED_REQUEST].count = 0;
+    CHECK(envoy_dynamic_module_on_http_filter_request_body(filter, own, false) == ENVOY_STOP);
+    keep_received();
   }
+  add_chunk(&bodies[ENVOY_RECEIVED_REQUEST], text_part(body, half, body.size));
   if (flags & TRAILERS) {
-    last = ENVOY_BUFFERED_REQUEST;
-    add_chunk(&bodies[last], text_part(body, half, body.size));
+    CHECK(envoy_dynamic_module_on_http_filter_request_body(filter, own, false) == ENVOY_STOP);
+    keep_received();
     status = envoy_dynamic_module_on_http_filter_request_trailers(filter, own);
   } else {
-    add_chunk(&bodies[last], text_part(body, half, body.size));
     status = envoy_dynamic_module_on_http_filter_request_body(filter, own, true);
   }
   size_t size = size_of(&bodies[ENVOY_RECEIVED_REQUEST]) + size_of(&bodies[ENVOY_BUFFERED_REQUEST]);
   CHECK(size + 64 > body.size || text_contains(body, LITERAL("stream_options")));
   CHECK(has_replied == (status == ENVOY_STOP));
+  CHECK(has_replied || length_of_request == size);
   return !has_replied;
 }
 
@@ -374,6 +391,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   most_bytes_text.size = 0;
   buffer_append_number(&most_bytes_text, most_bytes);
   buffer_limit = 0;
+  has_limit = !(data[1] & 16);
+  has_length = data[1] & 8;
+  length_of_request = has_length ? body.size : SIZE_MAX;
   void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
   if (requested(&envoy, own, body)) {
     CHECK(is_routed == was_cleared);

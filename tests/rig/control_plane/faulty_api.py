@@ -44,6 +44,7 @@ class FaultyApi(ApiProxy):
     async def away(self) -> AsyncIterator[None]:
         """Close all connections, and refuse new ones until the end of the block, as during a restart."""
         await self._site.stop()
+        await asyncio.sleep(0)  # connections that are accepted already
         assert self._runner.server is not None
         for connection in self._runner.server.connections:
             connection.force_close()

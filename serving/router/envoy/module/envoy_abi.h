@@ -53,7 +53,7 @@ bool envoy_dynamic_module_callback_http_get_body_chunks(void* filter, int body, 
 size_t envoy_dynamic_module_callback_http_get_body_size(void* filter, int body);
 bool envoy_dynamic_module_callback_http_append_body(void* filter, int body, Text text);
 bool envoy_dynamic_module_callback_http_drain_body(void* filter, int body, size_t size);
-// Limits what Envoy buffers of a request. Above the limit Envoy replies with 413.
+// Limits the bytes of a request that Envoy buffers. Above the limit Envoy replies with 413.
 void envoy_dynamic_module_callback_http_set_buffer_limit(void* filter, uint64_t limit);
 // Whether the received part is all that Envoy has buffered.
 bool envoy_dynamic_module_callback_http_received_buffered_request_body(void* filter);

@@ -1,9 +1,9 @@
 // What Envoy calls: reads requests and answers, and passes them on.
 //
-// A request is read as a whole, as its members may stand behind the prompt. Envoy buffers it up to the limit in
-// the metadata of its route. An answer passes as it comes, except for a stream from which numbers of tokens are removed: there
-// the beginning of an event waits until the event, or the answer, has ended. Envoy calls the module at every
-// end of a request, that of an aborted one too.
+// A request is read as a whole, as its members may stand behind the prompt. Envoy buffers it up to the limit
+// in the metadata of its route. An answer passes as it comes, except for a stream from which numbers of
+// tokens are removed: there the beginning of an event waits until the event, or the answer, has ended. Envoy
+// calls the module at every end of a request, that of an aborted one too.
 
 #include "filter.h"
 
@@ -77,8 +77,8 @@ static Text chosen_cluster(void* filter) {
   return has_cluster ? cluster : (Text){NULL, 0};
 }
 
-// Chooses the backend whose tokens are counted; none if they are not. The metadata of a route have `continuous`
-// or `final` for each of its clusters.
+// Chooses the backend whose tokens are counted; none if they are not. The metadata of a route have
+// `continuous` or `final` for each of its clusters.
 static void choose_backend(void* filter, Accounting* accounting) {
   Text cluster = chosen_cluster(filter);
   if (!cluster.data) return;
@@ -94,8 +94,8 @@ static void refuse_size(void* filter) {
                                                    LITERAL("too_large"));
 }
 
-// Discards a part of a body that is too large. The reply follows the last part: a client that still sends when
-// Envoy closes the connection gets a reset in place of the reply.
+// Discards a part of a body that is too large. The reply follows the last part: a client that still sends
+// when Envoy closes the connection gets a reset in place of the reply.
 static int discard_part(void* filter, Request* request, bool is_last) {
   request->stage = DISCARDS;
   if (is_last || request->received_bytes / MOST_DISCARDED > request->most_bytes) {
@@ -112,12 +112,14 @@ int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own,
     if (is_last) return models_route(filter, (Text){NULL, 0}) ? ENVOY_STOP : ENVOY_CONTINUE;
   } else {
     if (is_last) return ENVOY_CONTINUE;
-    // Without a backend it passes unread once it has arrived as a whole, as its size is limited too.
+    // A request whose tokens are not counted is buffered too, as its size is limited, and is not read.
     if (is_generation(filter)) choose_backend(filter, &request->accounting);
   }
   int64_t most_bytes = json_number(route_setting(filter, LITERAL("most_bytes")));
-  request->most_bytes = most_bytes == NO_NUMBER ? 0 : (size_t)most_bytes;
-  // The limit of a connection is smaller.
+  // The address of all models may have chosen a route that replies itself, as a model has no replica yet.
+  if (most_bytes == NO_NUMBER) return ENVOY_CONTINUE;
+  request->most_bytes = (size_t)most_bytes;
+  // Envoy's limit for the buffer of a connection is smaller than a request may be.
   envoy_dynamic_module_callback_http_set_buffer_limit(filter, request->most_bytes);
   request->stage = READS_REQUEST;
   return ENVOY_STOP;  // the length in the headers may change

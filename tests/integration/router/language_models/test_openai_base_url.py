@@ -38,7 +38,9 @@ def engine() -> LanguageEngine:
 async def rig(tmp_path: Path, engine: LanguageEngine) -> AsyncIterator[GatewayRig]:
     async with engine.listening(ADDRESS, 8080), gateway_rig(tmp_path) as gateway:
         models = [language_model("chat", "a", "b", sticky=STICKY), language_model("code", "a")]
-        other = [route("digits", [("a", 10_000)]), language_model("far", "a", namespace="team")]
+        starting = route("starting", [], namespace="team", unweighted=["a"])
+        starting["spec"]["tokenUsage"] = "continuous"
+        other = [route("digits", [("a", 10_000)]), language_model("far", "a", namespace="team"), starting]
         await gateway.serve([*models, *other], slices("chat-a", "chat-b", "code-a", "digits-a"))
         yield gateway
 
@@ -78,7 +80,23 @@ async def test_models_of_the_namespace_are_listed(rig: GatewayRig) -> None:
     assert (status, [model["id"] for model in listed["data"]]) == (200, ["chat", "code"])
     status, model, _ = await call(rig, "GET", "/default/openai/v1/models/code")
     assert (status, model["id"], model["object"]) == (200, "code", "model")
-    assert [m["id"] for m in (await call(rig, "GET", "/team/openai/v1/models"))[1]["data"]] == ["far"]
+    assert [m["id"] for m in (await call(rig, "GET", "/team/openai/v1/models"))[1]["data"]] == [
+        "far",
+        "starting",
+    ]
+
+
+async def test_model_without_a_replica_yet_is_unavailable(rig: GatewayRig) -> None:
+    body = orjson.dumps({"messages": [], "model": "starting"})
+    url = f"{rig.url}/team/openai/v1/chat/completions"
+    async with aiohttp.ClientSession() as session, session.post(url, data=body) as response:
+        assert response.status == 503
+        assert int(response.headers["retry-after"]) > 0
+
+
+async def test_another_path_of_the_api_does_not_exist(rig: GatewayRig) -> None:
+    body = orjson.dumps({"messages": [], "model": "chat"})
+    assert (await call(rig, "POST", "/default/openai/unknown", body))[0] == 404
 
 
 @pytest.mark.parametrize("model", ["digits", "far", "*", "", "../team/far", 'x"}', "\\u0063hat", "x" * 5000])
