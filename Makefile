@@ -69,7 +69,7 @@ test: venv ## Lint, types, import contracts and all tests (RETRY=1: failed tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz
 	$(BIN)/python -m pytest --workers $(JOBS) --hypothesis-profile fuzz --timeout 3600 -m hypothesis \
-	  tests/unit tests/integration/api
+	  tests/unit tests/integration/api tests/integration/router/language_models
 
 lint: venv ## Ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources.tuning.experiment import Setting
 from serving.resources.tuning.trial import Estimate
 
@@ -49,7 +49,7 @@ def metric(of: ConstrainedMetric) -> str:
 
 def writer(of: ConstrainedMetric) -> Callable[[float], str]:
     """Return the function that writes values of this metric: seconds, or the share of an error rate."""
-    return figures.percent if of.metric == "errorRate" else figures.duration
+    return formatting.percent if of.metric == "errorRate" else formatting.duration
 
 
 def constraint(of: ConstrainedMetric, bound: float) -> str:

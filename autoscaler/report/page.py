@@ -4,7 +4,7 @@ from typing import Final
 
 from autoscaler.report import plots, sentences
 from autoscaler.report.schema import SimulationReport, as_json
-from serving.pages import documents, figures
+from serving.pages import documents, formatting
 
 _TEMPLATES: Final = documents.environment("autoscaler.report", "page_files")
 
@@ -24,7 +24,7 @@ def render(report: SimulationReport) -> str:
         rows=[(row, plots.cells(row)) for row in report.rows],
         changes=plots.changes(report),
         reasons=_reasons(report),
-        figures=figures,
+        formatting=formatting,
     )
 
 
@@ -35,18 +35,18 @@ def _facts(report: SimulationReport) -> list[tuple[str, str, str]]:
         (
             "requests that waited too long",
             sentences.percent(row.violations),
-            f"longer than {figures.duration(report.service.wait)}",
+            f"longer than {formatting.duration(report.service.wait)}",
         ),
         (
             "replica-hours",
-            figures.number(row.replica_hours),
-            f"{figures.number(row.over_oracle)} \u00d7 perfect knowledge",
+            formatting.number(row.replica_hours),
+            f"{formatting.number(row.over_oracle)} \u00d7 perfect knowledge",
         ),
-        ("99 % waited at most", figures.duration(row.p99), ""),
+        ("99 % waited at most", formatting.duration(row.p99), ""),
         (
             "changes an hour",
-            figures.number(row.actions),
-            f"{figures.number(row.reversals)} an hour reversed within 10 min",
+            formatting.number(row.actions),
+            f"{formatting.number(row.reversals)} an hour reversed within 10 min",
         ),
         ("found no replica", sentences.percent(row.cold), ""),
     ]
@@ -56,5 +56,5 @@ def _reasons(report: SimulationReport) -> list[tuple[str, str, str]]:
     """Return how often each reason decided: reason, count and share."""
     total = max(sum(report.reasons.values()), 1)
     return [
-        (reason, f"{count:,}", figures.percent(count / total)) for reason, count in report.reasons.items()
+        (reason, f"{count:,}", formatting.percent(count / total)) for reason, count in report.reasons.items()
     ]

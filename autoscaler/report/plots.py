@@ -11,7 +11,7 @@ from markupsafe import Markup
 from autoscaler.report import sentences
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport, Track
 from autoscaler.simulate.comparison import TimelineColumn
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.plots import Plot, PlotTable, stairs
 from serving.pages.svg import AxisScale, Tick, labelled_ticks
 
@@ -58,7 +58,7 @@ def load(report: SimulationReport) -> Plot:
     parts += _hover_areas(report, columns, x, svg.HEIGHT - svg.BOTTOM)
     title = "Load, and the highest load that was expected within a start"
     rows = tuple(
-        (report.when(report.moments[i].time), figures.number(report.moments[i].rate), *_band(columns[i]))
+        (report.when(report.moments[i].time), formatting.number(report.moments[i].rate), *_band(columns[i]))
         for i in _table_indices(report)
     )
     return Plot(
@@ -115,7 +115,10 @@ def tradeoff(report: SimulationReport) -> Plot:
     # Room below the lowest and above the highest dot.
     y = AxisScale(_LEAST_PERCENT / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
     frame = svg.frame(
-        labelled_ticks(x, figures.number), _percent_ticks(y), "replica-hours", "requests that wait too long"
+        labelled_ticks(x, formatting.number),
+        _percent_ticks(y),
+        "replica-hours",
+        "requests that wait too long",
     )
     parts = [frame]
     ours = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
@@ -154,12 +157,12 @@ def cells(row: PolicyRow) -> list[tuple[str, float | str]]:
         (row.name, row.name),
         (sentences.percent(row.violations), row.violations),
         (sentences.percent(row.windows), row.windows),
-        (figures.duration(row.p99), row.p99),
-        (figures.number(row.replica_hours), row.replica_hours),
+        (formatting.duration(row.p99), row.p99),
+        (formatting.number(row.replica_hours), row.replica_hours),
         (f"{row.over_oracle:.3f}", row.over_oracle),
         (sentences.percent(row.cold), row.cold),
-        (figures.number(row.actions), row.actions),
-        (figures.number(row.reversals), row.reversals),
+        (formatting.number(row.actions), row.actions),
+        (formatting.number(row.reversals), row.reversals),
     ]
 
 
@@ -170,7 +173,7 @@ def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
             (report.when(change.time), change.time),
             (f"{change.before} \u2192 {change.after}", change.after - change.before),
             (str(change.ready), change.ready),
-            (figures.number(change.rate), change.rate),
+            (formatting.number(change.rate), change.rate),
             (change.reason, change.reason),
             (change.message, change.message),
         ]
@@ -181,10 +184,10 @@ def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
 def _tip(report: SimulationReport, index: int, column: TimelineColumn) -> str:
     """Return the tooltip of a column."""
     moment = report.moments[index]
-    band = f", {figures.number(column.upper)} to expect" if column.upper is not None else ""
-    late = f", {figures.number(column.late)} waited too long" if column.late else ""
+    band = f", {formatting.number(column.upper)} to expect" if column.upper is not None else ""
+    late = f", {formatting.number(column.late)} waited too long" if column.late else ""
     return (
-        f"{report.when(moment.time)} UTC: {figures.number(moment.rate)} {report.service.unit}/s{band}; "
+        f"{report.when(moment.time)} UTC: {formatting.number(moment.rate)} {report.service.unit}/s{band}; "
         f"{column.desired} desired, {column.ready} ready, {moment.needed} needed{late}. "
         f"{': '.join(filter(None, (column.reason, column.message)))}"
     )
@@ -209,7 +212,7 @@ def _middle(report: SimulationReport, x: AxisScale, index: int) -> float:
 
 def _frame(report: SimulationReport, x: AxisScale, y: AxisScale, label: str) -> Markup:
     return svg.frame(
-        _clock(report, x), labelled_ticks(y, figures.number), "UTC", label, width=_TIMELINE_WIDTH
+        _clock(report, x), labelled_ticks(y, formatting.number), "UTC", label, width=_TIMELINE_WIDTH
     )
 
 
@@ -263,7 +266,7 @@ def _late(report: SimulationReport, track: Track, x: AxisScale) -> Markup:
     bottom = _LATE_HEIGHT - svg.BOTTOM
     highest = max(column.late for column in track.columns)
     y = AxisScale(0.0, max(highest, 1.0), bottom, svg.TOP)
-    ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), figures.number(y.high))]
+    ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), formatting.number(y.high))]
     frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=_TIMELINE_WIDTH)
     parts = [frame]
     for index, column in enumerate(track.columns):
@@ -290,7 +293,7 @@ def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
             str(moment.needed),
             str(column.desired),
             str(column.ready),
-            figures.number(column.late),
+            formatting.number(column.late),
             column.reason,
         )
 
@@ -298,7 +301,7 @@ def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
 def _band(column: TimelineColumn) -> tuple[str, str, str]:
     """Return the cells of a column's forecast: lower quantile, median and upper quantile."""
     low, middle, high = (
-        figures.DASH if value is None else figures.number(value)
+        formatting.DASH if value is None else formatting.number(value)
         for value in (column.lower, column.median, column.upper)
     )
     return low, middle, high
@@ -330,7 +333,7 @@ def _dot(report: SimulationReport, row: PolicyRow, x: AxisScale, y: AxisScale) -
         css = "unsure"
     tooltip = (
         f"{row.name}: {sentences.percent(row.violations)} waited too long, "
-        f"{figures.number(row.replica_hours)} replica-hours"
+        f"{formatting.number(row.replica_hours)} replica-hours"
     )
     return _glyph(css, *_position(x, y, row), tooltip)
 

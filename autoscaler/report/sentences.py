@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport
 from autoscaler.simulate.comparison import FLEET
 from autoscaler.simulate.startup import FAILURE_SHARE
-from serving.pages import figures
+from serving.pages import formatting
 
 _SAME_COST = 0.005
 """Relative difference of replica-hours below which two costs count as equal: one run is no more precise."""
@@ -23,20 +23,20 @@ def of(report: SimulationReport) -> Mapping[str, list[str]]:
 
 def percent(value: float) -> str:
     """Return a percentage, 0 to 100, as text."""
-    return figures.percent(value / 100)
+    return formatting.percent(value / 100)
 
 
 def _headline(report: SimulationReport) -> str:
     row = report.row(report.main)
-    wait = figures.duration(report.service.wait)
+    wait = formatting.duration(report.service.wait)
     late = (
         "No request waited too long"
         if row.violations == 0
         else f"{percent(row.violations)} of requests waited longer than {wait}"
     )
     return (
-        f"{late}, for {figures.number(row.replica_hours)} replica-hours: "
-        f"{figures.times(row.over_oracle)} what perfect knowledge of the load needs."
+        f"{late}, for {formatting.number(row.replica_hours)} replica-hours: "
+        f"{formatting.times(row.over_oracle)} what perfect knowledge of the load needs."
     )
 
 
@@ -79,7 +79,7 @@ def _beaten(main_row: PolicyRow, others: list[PolicyRow]) -> str:
     if not better:
         return f"None of {len(others)} is better than {main_row.name} in both."
     verb = "is" if len(better) == 1 else "are"
-    return f"{figures.listed(better)} {verb} better than {main_row.name} in both."
+    return f"{formatting.listed(better)} {verb} better than {main_row.name} in both."
 
 
 def _cost(row: PolicyRow, main_row: PolicyRow) -> str:
@@ -87,13 +87,13 @@ def _cost(row: PolicyRow, main_row: PolicyRow) -> str:
     difference = row.replica_hours / max(main_row.replica_hours, 1e-9) - 1
     if abs(difference) < _SAME_COST:
         return "it costs the same"
-    return f"it costs {figures.percent(abs(difference))} {'more' if difference > 0 else 'less'}"
+    return f"it costs {formatting.percent(abs(difference))} {'more' if difference > 0 else 'less'}"
 
 
 def _service(report: SimulationReport) -> list[str]:
     service = report.service
     known = (
-        f"Policies know the {figures.duration(service.history_seconds)} before."
+        f"Policies know the {formatting.duration(service.history_seconds)} before."
         if service.history_seconds
         else "Policies know nothing of the time before."
     )
@@ -101,19 +101,19 @@ def _service(report: SimulationReport) -> list[str]:
     startup = (
         "as long as on a production fleet"
         if is_fleet
-        else f"about {figures.duration(float(service.startup))}"
+        else f"about {formatting.duration(float(service.startup))}"
     )
     period = (
-        f"{figures.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "
-        f"{figures.duration(service.lead)} not scored. {known}"
+        f"{formatting.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "
+        f"{formatting.duration(service.lead)} not scored. {known}"
     )
     replica = (
-        f"A replica takes {figures.number(service.replica_rate)} {service.unit} per second, "
-        f"{figures.count(service.concurrency, 'request')} at the same time. It starts within {startup}; "
-        f"{figures.percent(FAILURE_SHARE)} of starts fail and begin again."
+        f"A replica takes {formatting.number(service.replica_rate)} {service.unit} per second, "
+        f"{formatting.count(service.concurrency, 'request')} at the same time. It starts within {startup}; "
+        f"{formatting.percent(FAILURE_SHARE)} of starts fail and begin again."
     )
     bounds = (
-        f"A request may wait {figures.duration(service.wait)}. Between {service.min_replicas} and "
+        f"A request may wait {formatting.duration(service.wait)}. Between {service.min_replicas} and "
         f"{service.max_replicas} replicas; those that start are paid too."
     )
     return [period, replica, bounds]

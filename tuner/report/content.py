@@ -19,7 +19,7 @@ from tuner.report import (
     surfaces,
 )
 from tuner.report.evidence import Evidence
-from tuner.report.schema import Answer, Axis, Choice, Lesson, Question, Report, Spent, TrialRow
+from tuner.report.schema import Answer, Axis, Choice, EarlierExperiment, Question, Report, Spent, TrialRow
 from tuner.settings import TunerSettings
 from tuner.specs import space
 from tuner.trial_record import TrialRecord
@@ -53,7 +53,8 @@ def of(
         completion_time=read.status.completion_time,
         question=question(read),
         learned=[
-            Lesson(experiment=earlier.experiment, weight=earlier.weight) for earlier in read.status.learned
+            EarlierExperiment(experiment=earlier.experiment, weight=earlier.weight)
+            for earlier in read.status.learned
         ],
         repeatability=read.status.repeatability,
         answer=answer,

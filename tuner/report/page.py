@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from serving.pages import documents, figures
+from serving.pages import documents, formatting
 from serving.pages.plots import Plot
 from serving.resources.tuning.experiment import Setting
 from serving.resources.tuning.trial import LatencyAt
@@ -46,7 +46,7 @@ def render(report: Mapping[str, Any]) -> str:
         surfaces=_surfaces(parsed),
         around=_spec_of_slices(parsed),
         trials=trial_table(parsed),
-        figures=figures,
+        formatting=formatting,
         phrases=phrases,
     )
 
@@ -93,11 +93,15 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     if choice.throughput is not None:
         rate = choice.throughput
         facts.append(
-            ("requests per second", figures.number(rate.value), _range(rate.low, rate.high, figures.number))
+            (
+                "requests per second",
+                formatting.number(rate.value),
+                _range(rate.low, rate.high, formatting.number),
+            )
         )
     if choice.cost_per_hour is not None:
         facts.append(
-            ("cost per hour of a replica", figures.number(choice.cost_per_hour), _current_cost(report))
+            ("cost per hour of a replica", formatting.number(choice.cost_per_hour), _current_cost(report))
         )
     return facts
 
@@ -113,7 +117,7 @@ def _current_cost(report: Report) -> str:
     """Return the cost per hour of the current spec as a note; empty if the cost is unknown."""
     current = report.answer.current
     cost = current.cost_per_hour if current else report.answer.current_cost_per_hour
-    return f"today {figures.number(cost)}" if cost else ""
+    return f"today {formatting.number(cost)}" if cost else ""
 
 
 def _evidence(report: Report) -> list[Plot]:
@@ -164,14 +168,14 @@ def _trial_row(report: Report, row: TrialRow, objective: measure.ObjectiveMeasur
         cells.append((value, axis.values.index(value) if value in axis.values else -1))
     estimate = objective.estimate(row.objective) if row.objective else None
     cells.append(
-        (notation.interval(estimate, objective.write), estimate.value) if estimate else (figures.DASH, "")
+        (notation.interval(estimate, objective.write), estimate.value) if estimate else (formatting.DASH, "")
     )
     cells += [_constraint_cell(row, bound) for bound in report.question.constraints]
     rate = row.result.throughput if row.result else None
-    cells.append((figures.number(rate.value), rate.value) if rate else (figures.DASH, ""))
-    cells.append((figures.number(row.cost_per_hour), row.cost_per_hour))
+    cells.append((formatting.number(rate.value), rate.value) if rate else (formatting.DASH, ""))
+    cells.append((formatting.number(row.cost_per_hour), row.cost_per_hour))
     cells.append((phrases.ended(row), phrases.ended(row)))
-    cells.append((figures.duration(row.seconds), row.seconds))
+    cells.append((formatting.duration(row.seconds), row.seconds))
     css = roles.role(report, row.spec, row.name, row.meets) if row.result else "failed"
     return {
         "row": row,
@@ -185,13 +189,13 @@ def _trial_row(report: Report, row: TrialRow, objective: measure.ObjectiveMeasur
 def _constraint_cell(row: TrialRow, bound: notation.ConstrainedMetric) -> tuple[str, float | str]:
     """Return the measured value of a constraint's metric as a cell."""
     if row.result is None:
-        return figures.DASH, ""
+        return formatting.DASH, ""
     if bound.metric == "errorRate":
-        return figures.percent(row.result.error_rate.value), row.result.error_rate.value
+        return formatting.percent(row.result.error_rate.value), row.result.error_rate.value
     for latency in row.result.latencies:
         if (latency.metric, latency.percentile) == (bound.metric, bound.percentile):
-            return figures.duration(latency.value), latency.value
-    return figures.DASH, ""
+            return formatting.duration(latency.value), latency.value
+    return formatting.DASH, ""
 
 
 def _window_rows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
@@ -199,12 +203,12 @@ def _window_rows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
     return [
         (
             phrases.level(report.question, window.level),
-            figures.duration(window.seconds),
+            formatting.duration(window.seconds),
             f"{window.requests:,}",
-            notation.interval(window.throughput, figures.number),
+            notation.interval(window.throughput, formatting.number),
             ", ".join(_latency(latency) for latency in window.latencies),
-            figures.percent(window.error_rate.value),
-            f"{figures.number(window.usage.cpu_cores)} cores, {figures.size(window.usage.memory_bytes)}",
+            formatting.percent(window.error_rate.value),
+            f"{formatting.number(window.usage.cpu_cores)} cores, {formatting.size(window.usage.memory_bytes)}",
             {"Yes": "met", "No": "broken", "Unsure": "uncertain"}[window.meets],
         )
         for window in row.windows
@@ -212,4 +216,4 @@ def _window_rows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
 
 
 def _latency(latency: LatencyAt) -> str:
-    return f"p{latency.percentile} {notation.METRICS[latency.metric]} {figures.duration(latency.value)}"
+    return f"p{latency.percentile} {notation.METRICS[latency.metric]} {formatting.duration(latency.value)}"

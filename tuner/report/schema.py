@@ -377,7 +377,7 @@ class Caution(ReportPart):
     detail: str = ""
 
 
-class Lesson(ReportPart):
+class EarlierExperiment(ReportPart):
     """An earlier experiment and its final weight in the search, 0 to 1."""
 
     experiment: str
@@ -408,7 +408,9 @@ class Report(ReportPart):
     start_time: str = ""
     completion_time: str = ""
     question: Question
-    learned: Annotated[list[Lesson], Field(description="The earlier experiments of a warm start.")] = []
+    learned: Annotated[
+        list[EarlierExperiment], Field(description="The earlier experiments of a warm start.")
+    ] = []
     repeatability: Annotated[
         float,
         Field(

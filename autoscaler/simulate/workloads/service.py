@@ -29,7 +29,7 @@ from autoscaler.simulate.workloads.scenarios import (
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, RequestTrace, Trace, UnreadableTrace
 from autoscaler.simulate.workloads.workload import LEAD_SECONDS, Workload, allowed_wait, history_of
-from serving.pages import figures
+from serving.pages import formatting
 
 DAYS = 2.0
 """Default of simulated days: weekdays differ little, and two cores need less than a minute."""
@@ -243,13 +243,13 @@ def _assumed(workload: Workload, unit: str, options: ServiceOptions) -> list[str
     if options.rate is None:
         mean = float(workload.load.per_second(workload.seconds).work.mean()) / replica.rate
         notes.append(
-            f"A replica takes {figures.number(replica.rate)} {unit} per second, so that the load needs"
-            f" {figures.number(mean)} on the mean; --capacity says what yours takes."
+            f"A replica takes {formatting.number(replica.rate)} {unit} per second, so that the load needs"
+            f" {formatting.number(mean)} on the mean; --capacity says what yours takes."
         )
     if options.concurrency is None:
         notes.append(
-            f"It serves {figures.count(replica.concurrency, 'request')} at the same time, each for"
-            f" {figures.duration(replica.service_seconds)} on the mean;"
+            f"It serves {formatting.count(replica.concurrency, 'request')} at the same time, each for"
+            f" {formatting.duration(replica.service_seconds)} on the mean;"
             " --concurrency says how many yours serves."
         )
     if options.max_replicas is None:

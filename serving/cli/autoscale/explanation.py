@@ -7,7 +7,7 @@ from serving.cli.autoscale import summary
 from serving.cli.objects.sections import titled
 from serving.cli.output import tables
 from serving.objects import Object
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources.formats import ages
 
 _SOURCES: Mapping[str, str] = {
@@ -50,7 +50,7 @@ def _replicas(scaler: Object, now: datetime) -> Iterator[str]:
         return
     ready = f", {state['readyReplicas']} ready" if "readyReplicas" in state else ""
     since = f", since {ages.since(state['lastScaleTime'], now)}" if state.get("lastScaleTime") else ""
-    replicas = figures.count(state["desiredReplicas"], "replica")
+    replicas = formatting.count(state["desiredReplicas"], "replica")
     yield f"{name} wants {replicas} of {target}{ready}{since}; {bounds}."
     if state.get("reason"):
         yield f"Why: {_sentence(state['reason'])}"
@@ -68,7 +68,7 @@ def _binding_rule(state: Object) -> Iterator[str]:
     if rule:
         yield f"The binding rule: {rule}."
     if needed is not None and needed != desired:
-        yield f"The load asks for {figures.count(needed, 'replica')}; the rule makes it {desired}."
+        yield f"The load asks for {formatting.count(needed, 'replica')}; the rule makes it {desired}."
     if decision.get("schedule"):
         yield f"The bounds are those of the schedule {decision['schedule']}."
 
@@ -93,15 +93,19 @@ def _load(state: Object) -> str:
     lines = []
     if "rate" in decision:
         lines.append(
-            f"{figures.number(decision['rate'])} units of work arrive per second"
+            f"{formatting.number(decision['rate'])} units of work arrive per second"
             " (requests, unless a metric counts tokens)."
         )
     if decision.get("capacity"):
-        lines.append(f"One replica takes {figures.number(decision['capacity'])} per second{_source(state)}.")
+        lines.append(
+            f"One replica takes {formatting.number(decision['capacity'])} per second{_source(state)}."
+        )
     elif decision:
         lines.append("What one replica takes is not known yet.")
     if decision.get("backlog"):
-        lines.append(f"{figures.number(decision['backlog'])} requests wait beyond what the replicas work on.")
+        lines.append(
+            f"{formatting.number(decision['backlog'])} requests wait beyond what the replicas work on."
+        )
     if decision.get("metric"):
         lines.append(f"The metric that asks for the most replicas is {decision['metric']}.")
     return "\n".join(lines)
@@ -119,29 +123,29 @@ def _next(scaler: Object) -> str:
     forecast = decision.get("forecast") or {}
     lines = []
     if "upper" in forecast:
-        span = figures.duration(forecast.get("horizonSeconds", 0))
+        span = formatting.duration(forecast.get("horizonSeconds", 0))
         lines.append(
-            f"Within {span} a load of {figures.number(forecast['upper'])} per second at most is expected"
-            f" (median {figures.number(forecast.get('median', 0))},"
-            f" 10 % quantile {figures.number(forecast.get('lower', 0))})."
+            f"Within {span} a load of {formatting.number(forecast['upper'])} per second at most is expected"
+            f" (median {formatting.number(forecast.get('median', 0))},"
+            f" 10 % quantile {formatting.number(forecast.get('lower', 0))})."
         )
         lines += _replicas_of(decision, forecast)
     if decision.get("startupSeconds"):
         lines.append(
-            f"A replica that is ordered now is ready within {figures.duration(decision['startupSeconds'])}."
+            f"A replica that is ordered now is ready within {formatting.duration(decision['startupSeconds'])}."
         )
     keep = (state.get("learned") or {}).get("keepAliveSeconds")
     if (scaler.get("spec") or {}).get("minReplicas", 1) == 0 and keep is not None:
-        lines.append(f"Without a request for {figures.duration(keep)}, the last replicas go.")
+        lines.append(f"Without a request for {formatting.duration(keep)}, the last replicas go.")
     return "\n".join(lines)
 
 
 def _replicas_of(decision: Object, forecast: Object) -> Iterator[str]:
     """Yield the division of the forecast by the capacity of one replica."""
     if decision.get("capacity"):
-        replicas = figures.number(forecast["upper"] / decision["capacity"])
+        replicas = formatting.number(forecast["upper"] / decision["capacity"])
         yield (
-            f"That is {figures.number(forecast['upper'])} / {figures.number(decision['capacity'])}"
+            f"That is {formatting.number(forecast['upper'])} / {formatting.number(decision['capacity'])}"
             f" = {replicas} replicas,"
             f" before backlog, limits and what is held: {decision.get('needed', 0)} are needed."
         )
@@ -155,23 +159,23 @@ def _learned(state: Object) -> str:
         rows.append(
             [
                 "capacity",
-                f"{figures.number(capacity.get('rate', 0))} per second",
+                f"{formatting.number(capacity.get('rate', 0))} per second",
                 _SOURCES.get(capacity.get("source", "")),
             ]
         )
         if capacity.get("concurrency"):
             rows.append(
-                ["concurrency", figures.number(capacity["concurrency"]), "requests in flight at that rate"]
+                ["concurrency", formatting.number(capacity["concurrency"]), "requests in flight at that rate"]
             )
     if learned.get("startupSeconds") is not None:
         rows.append(
-            ["start-up", figures.duration(learned["startupSeconds"]), "a high quantile of its starts"]
+            ["start-up", formatting.duration(learned["startupSeconds"]), "a high quantile of its starts"]
         )
     if learned.get("keepAliveSeconds") is not None:
         rows.append(
             [
                 "keep-alive",
-                figures.duration(learned["keepAliveSeconds"]),
+                formatting.duration(learned["keepAliveSeconds"]),
                 "idle time before the last replicas go",
             ]
         )
@@ -197,7 +201,7 @@ def _metrics(state: Object) -> str:
 
 
 def _figure(metric: Object, field: str) -> str | None:
-    return None if metric.get(field) is None else figures.number(metric[field])
+    return None if metric.get(field) is None else formatting.number(metric[field])
 
 
 def _changes(state: Object, now: datetime) -> str:

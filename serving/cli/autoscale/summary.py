@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.cli.output import tables
 from serving.objects import Object
-from serving.pages import figures
+from serving.pages import formatting
 
 HEADERS = (
     "Name",
@@ -75,4 +75,4 @@ def line(scaler: Object) -> str:
 
 
 def _number(value: Any) -> str | None:
-    return None if value is None else figures.number(float(value))
+    return None if value is None else formatting.number(float(value))

@@ -12,7 +12,7 @@ from serving.cli.objects.manifests import Document
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.tune import status, summary
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources import kinds
 from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from tuner.specs.space import Space
@@ -51,8 +51,8 @@ def start(files: list[str], target: Target, *, watch: bool) -> None:
 def announcement(document: Document, size: int | None) -> str:
     """Return the number of specs (unknown where `size` is None) and the budget of an experiment."""
     budget = (document.body.get("spec") or {}).get("maxNumTrials") or summary.DEFAULT_MAX_TRIALS
-    specs = f"{figures.count(size, 'spec')}, " if size is not None else ""
-    return f"{document.name}: {specs}at most {figures.count(budget, 'trial')}"
+    specs = f"{formatting.count(size, 'spec')}, " if size is not None else ""
+    return f"{document.name}: {specs}at most {formatting.count(budget, 'trial')}"
 
 
 def _size(document: Document) -> int | None:

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from serving.cli.output import tables
 from serving.cli.output.tables import TextTable
 from serving.objects import Object
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources import conditions
 from serving.resources.formats import ages
 from serving.resources.tuning.experiment import (
@@ -283,14 +283,14 @@ def throughput(window: Object) -> str | None:
     throughput = window.get("throughput")
     if not throughput:
         return None
-    return interval(Estimate.model_validate(throughput), figures.number)
+    return interval(Estimate.model_validate(throughput), formatting.number)
 
 
 def tail(window: Object) -> str | None:
     """Return the p99 latency of a window; None without one."""
     for latency in window.get("latencies") or []:
         if (latency["metric"], latency["percentile"]) == ("latency", 99):
-            return _plain(figures.duration(latency["value"]))
+            return _plain(formatting.duration(latency["value"]))
     return None
 
 

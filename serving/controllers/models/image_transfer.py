@@ -144,7 +144,7 @@ class ImageTransfer:
 
     async def _credentials(self, namespace: str, model_spec: ModelSpec) -> Credentials:
         if model_spec.registry is None or model_spec.registry.secret_name is None:
-            return Credentials.from_docker()
+            return Credentials.from_docker(helper_seconds=self._settings.helper_seconds)
         name = model_spec.registry.secret_name
         data = await self._secret(namespace, name)
         return Credentials.from_secret(_value(data, name, DOCKER_CONFIG_KEY), name)

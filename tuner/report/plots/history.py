@@ -4,7 +4,7 @@ import math
 
 from markupsafe import Markup
 
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.plots import Plot, PlotTable, stairs, wide
 from serving.pages.svg import AxisScale, Tick, labelled_ticks
 from serving.resources.tuning.trial import Estimate
@@ -62,7 +62,7 @@ def _failed(row: TrialRow, x: AxisScale) -> Markup:
 def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> PlotTable:
     def write(value: float | None) -> str:
         number = shown.shown(value) if value is not None else None
-        return figures.DASH if number is None else shown.write(number)
+        return formatting.DASH if number is None else shown.write(number)
 
     has_regrets = any(step.expected_regret is not None for step in report.steps)
     if not has_regrets:
@@ -72,7 +72,7 @@ def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> PlotTable:
         (
             str(step.trial),
             write(step.best),
-            figures.DASH if step.expected_regret is None else figures.percent(step.expected_regret),
+            formatting.DASH if step.expected_regret is None else formatting.percent(step.expected_regret),
         )
         for step in report.steps
     )
@@ -98,13 +98,17 @@ def expected_regret(report: Report) -> Plot | None:
         [regret for _, regret in regrets] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True
     )
     title = "Expected regret, by the trials of this experiment alone"
-    parts = [svg.frame(_trial_ticks(x, last), labelled_ticks(y, figures.percent), "trial", "expected regret")]
+    parts = [
+        svg.frame(_trial_ticks(x, last), labelled_ticks(y, formatting.percent), "trial", "expected regret")
+    ]
     parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in regrets], "course rec"))
     parts += [
-        svg.dot(x.at(trial), y.at(regret), "mark rec", f"after trial {trial}: {figures.percent(regret)}", 3.5)
+        svg.dot(
+            x.at(trial), y.at(regret), "mark rec", f"after trial {trial}: {formatting.percent(regret)}", 3.5
+        )
         for trial, regret in regrets
     ]
-    rows = tuple((str(trial), figures.percent(regret)) for trial, regret in regrets)
+    rows = tuple((str(trial), formatting.percent(regret)) for trial, regret in regrets)
     return Plot(title, (svg.picture(title, *parts),), PlotTable(("after trial", "expected regret"), rows))
 
 

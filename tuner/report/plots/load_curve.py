@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.plots import Plot, PlotTable, wide
 from serving.pages.svg import AxisScale, labelled_ticks
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
@@ -32,8 +32,8 @@ def load(report: Report) -> Plot | None:
     name = f"p{first.percentile} {notation.METRICS[first.metric]}"
     parts = [
         svg.frame(
-            labelled_ticks(x, figures.number),
-            labelled_ticks(y, figures.duration),
+            labelled_ticks(x, formatting.number),
+            labelled_ticks(y, formatting.duration),
             "requests per second",
             name,
         )
@@ -41,8 +41,8 @@ def load(report: Report) -> Plot | None:
     parts += [roles.bound_line(y, bound) for bound in bounds]
 
     def tip(css: str, window: Window, latency: LatencyAt) -> str:
-        level, rate = phrases.level(report.question, window.level), figures.number(window.throughput.value)
-        interval = notation.interval(_estimate(latency), figures.duration)
+        level, rate = phrases.level(report.question, window.level), formatting.number(window.throughput.value)
+        interval = notation.interval(_estimate(latency), formatting.duration)
         return f"{roles.LEGEND[css]}, {level}: {rate} requests/s, {name} {interval}"
 
     for css, course in courses.items():
@@ -96,8 +96,8 @@ def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]]
         (
             roles.LEGEND[css],
             phrases.level(report.question, w.level),
-            notation.interval(w.throughput, figures.number),
-            notation.interval(_estimate(v), figures.duration),
+            notation.interval(w.throughput, formatting.number),
+            notation.interval(_estimate(v), formatting.duration),
         )
         for css, points in lines.items()
         for w, v in points

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from markupsafe import Markup
 
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.plots import Plot, PlotTable, stairs, wide
 from serving.pages.svg import AxisScale, labelled_ticks
 from tuner import notation
@@ -17,7 +17,7 @@ _ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
 
 def front(report: Report, data: Front) -> Plot:
     """Return cost per hour against another measure, with the Pareto front."""
-    write = figures.number if data.measure == "throughput" else figures.duration
+    write = formatting.number if data.measure == "throughput" else formatting.duration
     name = (
         "requests per second"
         if data.measure == "throughput"
@@ -28,7 +28,7 @@ def front(report: Report, data: Front) -> Plot:
     y = AxisScale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     parts = [
         svg.frame(
-            labelled_ticks(x, figures.number), labelled_ticks(y, write), "cost per hour of a replica", name
+            labelled_ticks(x, formatting.number), labelled_ticks(y, write), "cost per hour of a replica", name
         )
     ]
     parts += _bound_lines(report, data, y)
@@ -41,7 +41,7 @@ def front(report: Report, data: Front) -> Plot:
         css = roles.role(report, p.spec, p.trial, p.meets)
         kinds.add(css)
         spec, interval = names.get(p.trial, p.trial), notation.interval(p.y, write)
-        tip = f"{spec}: {name} {interval}, {figures.number(p.x)} per hour"
+        tip = f"{spec}: {name} {interval}, {formatting.number(p.x)} per hour"
         parts.append(svg.whisker(x.at(p.x), y.at(p.y.low), y.at(p.y.high), f"whisker {css}"))
         parts.append(roles.glyph(css, x.at(p.x), y.at(p.y.value), tip))
     title = f"Cost and {name}"
@@ -55,7 +55,7 @@ def _front_table(report: Report, data: Front, name: str, write: Callable[[float]
     rows = [
         (
             names.get(p.trial, p.trial),
-            figures.number(p.x),
+            formatting.number(p.x),
             notation.interval(p.y, write),
             "yes" if p.front else "no",
         )

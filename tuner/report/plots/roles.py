@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.svg import AxisScale
 from tuner import notation
 from tuner.report.schema import Report
@@ -65,7 +65,7 @@ def bound_line(y: AxisScale, bound: float) -> Markup:
     if not y.low <= bound <= y.high:
         return Markup("")
     at = y.at(bound)
-    words = svg.text(svg.WIDTH - svg.RIGHT - 2, at - 4, f"at most {figures.duration(bound)}", "note end")
+    words = svg.text(svg.WIDTH - svg.RIGHT - 2, at - 4, f"at most {formatting.duration(bound)}", "note end")
     return (
         svg.element(
             "line", {"class": "bound", "x1": svg.LEFT, "x2": svg.WIDTH - svg.RIGHT, "y1": at, "y2": at}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.plots import Plot, PlotTable, wide
 from serving.pages.svg import AxisScale, Tick, labelled_ticks
 from tuner.report.schema import Axis, Curve, Report, Surface
@@ -39,15 +39,15 @@ def surface(report: Report, data: Surface) -> Plot:
     uncertain = [[_to_either_side(value) for value in row] for row in data.deviation]
     pictures = (
         _heat(report, data, mean, f"Expected {shown.label}", shown.write, good_is_low=shown.less_is_better),
-        _heat(report, data, uncertain, "Uncertainty to either side", figures.percent, good_is_low=True),
+        _heat(report, data, uncertain, "Uncertainty to either side", formatting.percent, good_is_low=True),
     )
     rows = tuple(
         (
             y.values[y_rank],
             x.values[x_rank],
             _or_dash(mean[j][i], shown.write),
-            figures.percent(uncertain[j][i]),
-            figures.percent(data.meets[j][i]),
+            formatting.percent(uncertain[j][i]),
+            formatting.percent(data.meets[j][i]),
         )
         for j, y_rank in enumerate(data.y_ranks)
         for i, x_rank in enumerate(data.x_ranks)
@@ -75,7 +75,7 @@ def _to_either_side(deviation: float) -> float:
 
 
 def _or_dash(value: float | None, write: Callable[[float], str]) -> str:
-    return figures.DASH if value is None else write(value)
+    return formatting.DASH if value is None else write(value)
 
 
 def _heat(
@@ -99,7 +99,7 @@ def _heat(
         for i, x_rank in enumerate(data.x_ranks):
             tip = (
                 f"{y.name} {y.values[y_rank]}, {x.name} {x.values[x_rank]}: {_or_dash(cells[j][i], write)};"
-                f" meets the constraints with probability {figures.percent(data.meets[j][i])}"
+                f" meets the constraints with probability {formatting.percent(data.meets[j][i])}"
             )
             # Half a unit of overlap, so that no gap shows between cells.
             box = {"x": lefts[i], "y": tops[j], "width": width + 0.5, "height": height + 0.5}
@@ -213,7 +213,7 @@ def curve(report: Report, data: Curve) -> Plot:
             shown.write(series["slice"][n]),
             shown.write(series["mean"][n]),
             " to ".join(shown.write(end) for end in sorted((series["low"][n], series["high"][n]))),
-            figures.percent(data.meets[n]),
+            formatting.percent(data.meets[n]),
         )
         for n, rank in enumerate(data.ranks)
     )
@@ -258,15 +258,17 @@ def shares(report: Report) -> Plot | None:
     parts: list[Markup] = []
     for i, (name, share) in enumerate(drawn):
         top = 6 + i * 32
-        parts.append(svg.text(12, top + 10, f"{name}: {figures.percent(share)}", "tick"))
+        parts.append(svg.text(12, top + 10, f"{name}: {formatting.percent(share)}", "tick"))
         box = {"x": 12, "y": top + 14, "width": x.at(share) - 12, "height": 10}
         parts.append(
-            svg.element("rect", {"class": "bar run", **box, "data-tip": f"{name}: {figures.percent(share)}"})
+            svg.element(
+                "rect", {"class": "bar run", **box, "data-tip": f"{name}: {formatting.percent(share)}"}
+            )
         )
     title = "What the objective depends on"
     picture = svg.picture(title, *parts, height=10 + 32 * len(drawn))
     return Plot(
         title,
         (picture,),
-        PlotTable(("parameter", "share"), tuple((name, figures.percent(share)) for name, share in rows)),
+        PlotTable(("parameter", "share"), tuple((name, formatting.percent(share)) for name, share in rows)),
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from serving.pages import figures, svg
+from serving.pages import formatting, svg
 from serving.pages.plots import Plot, PlotTable
 from serving.pages.svg import AxisScale, labelled_ticks
 from tuner import notation
@@ -28,7 +28,7 @@ def price(report: Report, change: PriceChange) -> Plot:
         change.segments,
         change.today,
         f"The price of {phrases.PRICES[change.price]} per hour",
-        figures.number,
+        formatting.number,
     )
 
 
@@ -42,7 +42,7 @@ def bound(report: Report, change: BoundChange) -> Plot:
 def _strip(
     report: Report, segments: Sequence[Segment], today: float, title: str, write: Callable[[float], str]
 ) -> Plot:
-    """Return a strip with a piece for each segment, and a line at today's value.
+    """Return a bar with a part for each segment, and a line at today's value.
 
     The scale is logarithmic: the first segment, which starts at 0, and the last, which has no end, extend to
     the ends of the scale.
@@ -112,10 +112,10 @@ def _span(segment: Segment, write: Callable[[float], str]) -> str:
 def _better(report: Report, segment: Segment, write: Callable[[float], str]) -> str:
     """Return by how much the winner of a segment is better than the recommended spec."""
     if _is_recommended(report, segment):
-        return figures.DASH
+        return formatting.DASH
     if segment.factor is None:
-        return "the recommended spec is not allowed there" if segment.trial else figures.DASH
-    return f"{figures.percent(segment.factor - 1)} better at {write(segment.at)}"
+        return "the recommended spec is not allowed there" if segment.trial else formatting.DASH
+    return f"{formatting.percent(segment.factor - 1)} better at {write(segment.at)}"
 
 
 def _tip(segment: Segment, write: Callable[[float], str]) -> str:

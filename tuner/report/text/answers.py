@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.schema import Choice, Comparison, Obstacle, Report
@@ -69,7 +69,7 @@ def _saving(report: Report) -> str:
     answer = report.answer
     broken = broken_today(report)
     if broken:
-        return f"today's spec breaks {figures.listed(broken)}"
+        return f"today's spec breaks {formatting.listed(broken)}"
     against = answer.against_current
     if against is None:
         return ""
@@ -107,16 +107,16 @@ def gain(report: Report, factor: Estimate) -> str:
     direction, opposite = ("less", "more") if shown.less_is_better == is_better else ("more", "less")
     low, high = sorted((share(factor.low), share(factor.high)))
     interval = _interval(low, high, direction, opposite)
-    return f"{_subject(report)} {figures.percent(share(factor.value))} {direction}{interval}"
+    return f"{_subject(report)} {formatting.percent(share(factor.value))} {direction}{interval}"
 
 
 def _interval(low: float, high: float, direction: str, opposite: str) -> str:
     """Return the interval of a share in brackets; a negative end is in the opposite direction."""
-    if figures.percent(low) == figures.percent(high):
+    if formatting.percent(low) == formatting.percent(high):
         return ""
     if low < 0 < high:
-        return f" (from {figures.percent(-low)} {opposite} to {figures.percent(high)} {direction})"
-    return f" ({figures.percent(low)} to {figures.percent(high)})"
+        return f" (from {formatting.percent(-low)} {opposite} to {formatting.percent(high)} {direction})"
+    return f" ({formatting.percent(low)} to {formatting.percent(high)})"
 
 
 def _subject(report: Report) -> str:
@@ -141,24 +141,24 @@ def details(report: Report) -> list[str]:
     shown = measure.of(report.question)
     sentences = [_objective(shown, choice)] if choice.objective else []
     if choice.throughput is not None:
-        rate = notation.interval(choice.throughput, figures.number)
+        rate = notation.interval(choice.throughput, formatting.number)
         cost = (
             ""
             if choice.cost_per_hour is None
-            else f" and costs {figures.number(choice.cost_per_hour)} per hour"
+            else f" and costs {formatting.number(choice.cost_per_hour)} per hour"
         )
         sentences.append(f"One replica answers {rate} requests/s{cost}.")
     sentences += [_check(report, choice, k) for k in range(len(report.question.constraints))]
     if choice.cpu_cores > 0 or choice.memory_bytes > 0:
-        cores = figures.number(choice.cpu_cores)
+        cores = formatting.number(choice.cpu_cores)
         sentences.append(
             f"It used {cores} {'core' if cores == '1' else 'cores'}"
-            f" and {figures.size(choice.memory_bytes)} of memory, including shared pages."
+            f" and {formatting.size(choice.memory_bytes)} of memory, including shared pages."
         )
-    count = figures.count(len(choice.trials), "measurement")
-    sentences.append(f"These figures are from {count}: {figures.listed(choice.trials)}.")
+    count = formatting.count(len(choice.trials), "measurement")
+    sentences.append(f"These figures are from {count}: {formatting.listed(choice.trials)}.")
     if report.repeatability > 0:
-        varies = figures.percent(math.expm1(report.repeatability))
+        varies = formatting.percent(math.expm1(report.repeatability))
         sentences.append(
             f"Repeated measurements of a spec typically differ by {varies}, by all trials;"
             " the intervals include that."
@@ -192,7 +192,7 @@ def _check(report: Report, choice: Choice, k: int) -> str:
     )
     margin = ""
     if bound.metric != "errorRate" and 0 < check.measured.value <= check.bound:
-        margin = f", {figures.percent(1 - check.measured.value / check.bound)} below it"
+        margin = f", {formatting.percent(1 - check.measured.value / check.bound)} below it"
     return f"The {name} was {words}; at most {write(check.bound)} is allowed: {verdict}{margin}."
 
 
@@ -220,7 +220,7 @@ def against_current(report: Report) -> list[str]:
 def _today(report: Report, current: Choice) -> str:
     today = f"Today runs {notation.spec(current.settings)}"
     if current.cost_per_hour is not None:
-        return f"{today}, which costs {figures.number(current.cost_per_hour)} per hour and replica."
+        return f"{today}, which costs {formatting.number(current.cost_per_hour)} per hour and replica."
     return f"{today}; its cost is unknown, as it lacks a limit." if report.question.prices else f"{today}."
 
 
@@ -230,7 +230,7 @@ def against_runner_up(report: Report) -> list[str]:
     if answer.choice is None or answer.runner_up is None:
         return []
     name = notation.spec(answer.runner_up.settings)
-    sentences = [f"The runner-up is {name}, measured by {figures.listed(answer.runner_up.trials)}."]
+    sentences = [f"The runner-up is {name}, measured by {formatting.listed(answer.runner_up.trials)}."]
     if answer.against_runner_up is not None:
         sentences.append(_compared(report, answer.against_runner_up, "the runner-up"))
     return sentences
@@ -287,7 +287,7 @@ def _ends_of_trials(report: Report) -> str:
     """Return how the trials without a result ended; today's spec outside the space may have a result."""
     reasons = Counter(row.reason for row in report.trials_of_model if row.reason and row.result is None)
     ends = [phrases.ended_together(reason, count) for reason, count in reasons.items()]
-    return figures.listed(ends) or "No trial ended"
+    return formatting.listed(ends) or "No trial ended"
 
 
 def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
@@ -301,7 +301,7 @@ def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
         name = notation.spec(nearest.settings)
         limit = f"at most {write(bound.bound)} is allowed"
         return [f"The nearest spec is {name}, without a value of the {notation.metric(bound)}; {limit}."]
-    over = f", {figures.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
+    over = f", {formatting.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
     value = notation.interval(check.measured, write)
     name = notation.metric(bound)
     limit = f"at most {write(check.bound)} is allowed{over}"

@@ -1,6 +1,6 @@
 """Sentences of the evidence: question, cost of the search, shares of the parameters, fronts and cautions."""
 
-from serving.pages import figures
+from serving.pages import formatting
 from tuner import notation
 from tuner.report.schema import Caution, Front, Report
 from tuner.report.text import measure, phrases
@@ -18,9 +18,9 @@ def question(report: Report) -> list[str]:
     sentences = [f"The target is {target}{predictor}; the goal is the {extreme} {shown.label}."]
     if question.constraints:
         constraints = [notation.constraint(bound, bound.bound) for bound in question.constraints]
-        sentences.append(f"The constraints: {figures.listed(constraints)}.")
-    sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in question.axes]
-    sentences.append(f"The space has {figures.count(question.specs, 'spec')}: {figures.listed(sizes)}.")
+        sentences.append(f"The constraints: {formatting.listed(constraints)}.")
+    sizes = [f"{formatting.count(len(axis.values), 'value')} of {axis.name}" for axis in question.axes]
+    sentences.append(f"The space has {formatting.count(question.specs, 'spec')}: {formatting.listed(sizes)}.")
     sentences += [_load(report), _prices(report)]
     if question.warm_start:
         sentences.append(_learned(report))
@@ -33,15 +33,13 @@ def _learned(report: Report) -> str:
     if not report.learned:
         return "There was no earlier experiment with the same parameters to start from."
     earlier = [(each.experiment, each.weight) for each in report.learned]
-    used = [f"{name} ({figures.percent(weight)})" for name, weight in earlier if weight > 0]
-    dropped = figures.listed([name for name, weight in earlier if weight <= 0])
+    used = [f"{name} ({formatting.percent(weight)})" for name, weight in earlier if weight > 0]
+    dropped = formatting.listed([name for name, weight in earlier if weight <= 0])
     why = "with too few measurements, or another ranking of the specs"
     if not used:
         return f"Earlier experiments were not used in the end: {dropped}, {why}."
     rest = f"; {dropped} was not used, {why}" if dropped else ""
-    return (
-        f"The search also used {figures.listed(used)}{rest}; the figures here are from this experiment alone."
-    )
+    return f"The search also used {formatting.listed(used)}{rest}; the figures here are from this experiment alone."
 
 
 def _load(report: Report) -> str:
@@ -58,11 +56,11 @@ def _load(report: Report) -> str:
         if question.mode == "closed"
         else "they are sent on schedule, without waiting for answers"
     )
-    whole = figures.duration(question.window_seconds)
+    whole = formatting.duration(question.window_seconds)
     if question.levels or not question.probe_seconds:
         windows = f"Each level of load was held for {whole}"
     else:
-        short = figures.duration(question.probe_seconds)
+        short = formatting.duration(question.probe_seconds)
         windows = f"A level of load was held for {short} in the search, and that of the result for {whole}"
     return f"The requests are {sources[question.requests]}; {mode}. {windows}{_warm_up(report)}."
 
@@ -71,14 +69,14 @@ def _warm_up(report: Report) -> str:
     first, others = report.question.warmup_seconds, report.question.settle_seconds
     if not first:
         return ""
-    more = f", and {figures.duration(others)} before each other level" if others else ""
-    return f"; {figures.duration(first)} of warm-up came before the first{more}"
+    more = f", and {formatting.duration(others)} before each other level" if others else ""
+    return f"; {formatting.duration(first)} of warm-up came before the first{more}"
 
 
 def _prices(report: Report) -> str:
     given = report.question.prices
-    prices = [f"{phrases.PRICES[name]} {figures.number(price)}" for name, price in given.items()]
-    return f"Prices per hour: {figures.listed(prices)}." if prices else "No prices were given."
+    prices = [f"{phrases.PRICES[name]} {formatting.number(price)}" for name, price in given.items()]
+    return f"Prices per hour: {formatting.listed(prices)}." if prices else "No prices were given."
 
 
 def spent(report: Report) -> list[str]:
@@ -92,10 +90,12 @@ def spent(report: Report) -> list[str]:
     ]
     outcome = "; ".join(end for end in ends if end)
     verb = "was" if spent.trials == 1 else "were"
-    sentences = [f"{figures.count(spent.trials, 'trial')} {verb} made{f' ({outcome})' if outcome else ''}."]
+    sentences = [
+        f"{formatting.count(spent.trials, 'trial')} {verb} made{f' ({outcome})' if outcome else ''}."
+    ]
     sentences.append(_coverage(report))
-    money = f" and cost {figures.number(spent.cost)}" if spent.cost else ""
-    sentences.append(f"The search took {figures.duration(spent.seconds)}{money}.")
+    money = f" and cost {formatting.number(spent.cost)}" if spent.cost else ""
+    sentences.append(f"The search took {formatting.duration(spent.seconds)}{money}.")
     if report.answer.choice is not None and spent.expected_regret < 1:  # it is 1 if nothing is known
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
         sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
@@ -113,17 +113,17 @@ def _coverage(report: Report) -> str:
     size = report.question.specs
     with_result = [row for row in report.trials_of_model if row.result is not None]
     measured = len({row.spec for row in with_result if row.spec is not None})
-    share = f" ({figures.percent(measured / size)})" if size else ""
+    share = f" ({formatting.percent(measured / size)})" if size else ""
     verb = "was" if measured == 1 else "were"
-    return f"Of {figures.count(size, 'spec')}, {measured:,} {verb} measured{share}."
+    return f"Of {formatting.count(size, 'spec')}, {measured:,} {verb} measured{share}."
 
 
 def model(report: Report) -> list[str]:
     """Return the basis of the plots of the whole space."""
     if report.model is None:
         return ["Too few specs ran to predict the others."]
-    trials = figures.count(report.model.observations, "trial")
-    specs = figures.count(report.question.specs, "spec")
+    trials = formatting.count(report.model.observations, "trial")
+    specs = formatting.count(report.question.specs, "spec")
     return [
         f"These are predictions for {specs} from {trials}, by a Gaussian process.",
         "Far from measured specs they are little more than guesses, and the uncertainty is large.",
@@ -136,13 +136,13 @@ def shares(report: Report) -> list[str]:
         return []
     axes = report.question.axes
     single = sorted((s for s in report.model.shares if len(s.axes) == 1), key=lambda s: -s.share)
-    parts = [f"{axes[s.axes[0]].name} {figures.percent(s.share)}" for s in single]
-    sentences = [f"Share of the variation that each parameter alone explains: {figures.listed(parts)}."]
+    parts = [f"{axes[s.axes[0]].name} {formatting.percent(s.share)}" for s in single]
+    sentences = [f"Share of the variation that each parameter alone explains: {formatting.listed(parts)}."]
     pairs = [s for s in report.model.shares if len(s.axes) == 2]
     if pairs:
         top = max(pairs, key=lambda s: s.share)
-        names = figures.listed([axes[i].name for i in top.axes])
-        sentences.append(f"The pair that adds most is {names}: {figures.percent(top.share)}.")
+        names = formatting.listed([axes[i].name for i in top.axes])
+        sentences.append(f"The pair that adds most is {names}: {formatting.percent(top.share)}.")
     return sentences
 
 
@@ -163,7 +163,7 @@ def _front(front: Front) -> str:
     if on == 0:
         return f"No completely measured spec meets the constraints: the front of cost and {name} is empty."
     return (
-        f"Of {figures.count(allowed, 'spec')} that may meet the constraints, {on:,} {verb} on the front"
+        f"Of {formatting.count(allowed, 'spec')} that may meet the constraints, {on:,} {verb} on the front"
         f" of cost and {name}."
     )
 
@@ -228,4 +228,4 @@ def _trials_named(report: Report, names: list[str]) -> str:
     choice = report.answer.choice
     chosen = [*choice.trials, *choice.broken] if choice else []
     among = " (one of the recommended spec's)" if any(name in chosen for name in names) else ""
-    return f"{'trial' if len(numbers) == 1 else 'trials'} {figures.listed(numbers)}{among}"
+    return f"{'trial' if len(numbers) == 1 else 'trials'} {formatting.listed(numbers)}{among}"

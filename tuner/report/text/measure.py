@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources.tuning.experiment import Objective
 from serving.resources.tuning.trial import Estimate
 from tuner.report.schema import Question
@@ -65,27 +65,30 @@ def _usual(metric: str, rate: float | None, percentile: int) -> ObjectiveMeasure
         case "throughputPerCost" | "tokensPerCost":
             return _per("request" if metric == "throughputPerCost" else "token")
         case "costAtRate":
-            load = f"{figures.number(rate or 0)} requests/s"
+            load = f"{formatting.number(rate or 0)} requests/s"
             return _money(f"cost per hour of {load}", f"the replicas for {load} cost {{}} per hour")
         case "cost":
             return _money("cost per hour of a replica", "a replica costs {} per hour")
         case "latency":
             label = f"p{percentile} latency"
-            return ObjectiveMeasure(label, f"the {label} is {{}}", figures.duration, less_is_better=True)
+            return ObjectiveMeasure(label, f"the {label} is {{}}", formatting.duration, less_is_better=True)
         case "tokensPerSecond":
             return ObjectiveMeasure(
-                "tokens per second", "a replica makes {} tokens/s", figures.number, less_is_better=False
+                "tokens per second", "a replica makes {} tokens/s", formatting.number, less_is_better=False
             )
         case _:
             return ObjectiveMeasure(
-                "requests per second", "a replica answers {} requests/s", figures.number, less_is_better=False
+                "requests per second",
+                "a replica answers {} requests/s",
+                formatting.number,
+                less_is_better=False,
             )
 
 
 def _money(label: str, sentence: str) -> ObjectiveMeasure:
-    return ObjectiveMeasure(label, sentence, figures.number, less_is_better=True)
+    return ObjectiveMeasure(label, sentence, formatting.number, less_is_better=True)
 
 
 def _per(unit: str) -> ObjectiveMeasure:
     label, sentence = f"cost of a million {unit}s", f"a million {unit}s cost {{}}"
-    return ObjectiveMeasure(label, sentence, figures.number, less_is_better=True, inverted=True)
+    return ObjectiveMeasure(label, sentence, formatting.number, less_is_better=True, inverted=True)

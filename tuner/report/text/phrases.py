@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources.tuning.experiment_status import Rule
 from serving.resources.tuning.trial import Reason
 from tuner.report.schema import Question, TrialRow
@@ -40,21 +40,21 @@ PHASES: Final = {
 
 def expected_regret(regret: float) -> str:
     """Return the expected regret, a share of the best spec's objective, as a phrase."""
-    return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
+    return f"expected to fall {formatting.percent(regret)} short of the best spec that was not measured"
 
 
 def unsettled(doubt: Doubt) -> str:
     """Return `not settled after 6 trials`, capitalized."""
-    return f"Not settled after {figures.count(doubt.trials, 'trial')}"
+    return f"Not settled after {formatting.count(doubt.trials, 'trial')}"
 
 
 def unsettled_reasons(doubt: Doubt) -> str:
     """Return why a recommendation is not settled, and a remedy: `expected regret 46 %; run 9 more trials`."""
-    words = [] if doubt.regret is None else [f"expected regret {figures.percent(doubt.regret)}"]
+    words = [] if doubt.regret is None else [f"expected regret {formatting.percent(doubt.regret)}"]
     if doubt.breaks is not None:
         words.append(f"its next measurement breaks a constraint with a probability of {chance(doubt.breaks)}")
     if doubt.more:
-        words.append(f"run {figures.count(doubt.more, 'more trial')}")
+        words.append(f"run {formatting.count(doubt.more, 'more trial')}")
     return "; ".join(words)
 
 
@@ -95,7 +95,7 @@ def ended(row: TrialRow) -> str:
 def ended_together(reason: Reason, count: int) -> str:
     """Return `1 trial was refused`, `3 trials were refused`."""
     words = REASONS[reason] if count == 1 else _SEVERAL.get(reason, REASONS[reason])
-    return f"{figures.count(count, 'trial')} {words}"
+    return f"{formatting.count(count, 'trial')} {words}"
 
 
 def purpose(row: TrialRow) -> str:
@@ -106,5 +106,5 @@ def purpose(row: TrialRow) -> str:
 def level(question: Question, amount: float) -> str:
     """Return a level of load: `8 users`, `120 requests/s`."""
     if question.mode == "open":
-        return f"{figures.number(amount)} requests/s"
-    return figures.count(round(amount), "user")
+        return f"{formatting.number(amount)} requests/s"
+    return formatting.count(round(amount), "user")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from serving.pages import figures
+from serving.pages import formatting
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.schema import PriceChange, Report, Segment
@@ -19,7 +19,7 @@ def prices(report: Report) -> list[str]:
 
 
 def _price(report: Report, change: PriceChange) -> list[str]:
-    name, write = phrases.PRICES[change.price], figures.number
+    name, write = phrases.PRICES[change.price], formatting.number
     return _sentences(
         report,
         change.segments,

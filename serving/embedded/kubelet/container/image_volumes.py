@@ -171,7 +171,7 @@ class ImageVolumes:
                 return Credentials.from_secret(base64.b64decode(data), name)
             except errors.Permanent as error:
                 raise errors.Temporary("ErrImagePull", str(error)) from error
-        return Credentials.from_docker()
+        return Credentials.from_docker(helper_seconds=self._settings.helper_seconds)
 
     async def release(self, uid: str) -> None:
         """Remove all pins of a Pod."""

@@ -37,10 +37,12 @@ class Credentials:
         return cls(DockerConfig)
 
     @classmethod
-    def from_docker(cls, directory: Path | None = None) -> "Credentials":
+    def from_docker(
+        cls, directory: Path | None = None, *, helper_seconds: float = DEFAULTS.registry.helper_seconds
+    ) -> "Credentials":
         """Return the credentials in `config.json` of Docker's directory (`$DOCKER_CONFIG`, else `~/.docker`).
 
-        Without that file all access is anonymous.
+        Without that file all access is anonymous. A helper program has `helper_seconds` for its answer.
         """
 
         def read() -> DockerConfig:
@@ -54,7 +56,7 @@ class Credentials:
                 raise errors.Permanent("InvalidCredentials", f"{path}: cannot be read: {error}") from error
             return docker_config.parse(data, str(path), programs=True)
 
-        return cls(read)
+        return cls(read, helper_seconds)
 
     @classmethod
     def from_secret(cls, data: bytes, name: str) -> "Credentials":

@@ -12,11 +12,15 @@ import pytest
 from aiohttp import web
 
 from serving import errors
+from serving.controllers.models.image_transfer import ImageTransfer
+from serving.embedded.kubelet.container.image_volumes import ImageVolumes
 from serving.images.building.model_image import Built
 from serving.images.registry import Credentials, Pushed, Reference, Registry, manifests, pull, push
 from serving.images.registry.auth.docker_config import DockerConfig
 from serving.images.store.model_store import ModelStore
+from serving.resources.model import ModelSpec
 from serving.settings import DEFAULTS
+from tests.fakes.kube import FakeKube
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.token_server import TokenServer
 from tests.rig.machine.tcp_server import tcp_server
@@ -262,6 +266,28 @@ def test_helper_that_hangs_or_fails_is_a_temporary_error(helper: Path, tmp_path:
     helper.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(errors.Temporary, match="failed with 3"):
         asyncio.run(Credentials.from_docker().login(REFERENCE))
+
+
+def test_helper_of_the_node_and_of_the_controllers_has_the_seconds_of_the_settings(
+    helper: Path, tmp_path: Path
+) -> None:
+    helper.write_text("#!/bin/sh\nexec sleep 60\n")
+    kube, store = FakeKube(), ModelStore(tmp_path)
+    settings = replace(DEFAULTS.registry, helper_seconds=0.3)
+
+    async def of_node() -> Credentials:
+        return await ImageVolumes(kube, store, settings)._credentials({"spec": {}})
+
+    async def of_controllers() -> Credentials:
+        model = ModelSpec.model_validate({})
+        return await ImageTransfer(kube, store, settings)._credentials("default", model)
+
+    async def login(credentials: Callable[[], Awaitable[Credentials]]) -> None:
+        await (await credentials()).login(REFERENCE)
+
+    for credentials in (of_node, of_controllers):
+        with pytest.raises(errors.Temporary, match=r"did not answer within 0\.3 s"):
+            asyncio.run(login(credentials))
 
 
 def test_missing_or_malformed_helper_is_a_permanent_error(

@@ -13,7 +13,7 @@ from autoscaler.state.target_state import TargetState
 from serving import errors
 from serving.cli.autoscale import explanation, lookup, summary
 from serving.objects import Object
-from serving.pages import figures
+from serving.pages import formatting
 
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 
@@ -136,7 +136,7 @@ def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity
     assert re.search(r"keep-alive +\S.* +idle time before the last replicas go", text)
     assert "A replica that is ordered now is ready within 42 s." in text
     for figure in (band.lower, band.median, band.upper):
-        assert figures.number(status.rounded(figure)) in text
+        assert formatting.number(status.rounded(figure)) in text
     assert "10 % quantile" in text
 
 

@@ -1,4 +1,4 @@
-"""The sentences of a report, from its figures."""
+"""The sentences of a report, from its formatting."""
 
 import copy
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 
 from serving.objects import Object
-from serving.pages import figures
+from serving.pages import formatting
 from tests.objects.html_pages import HtmlPage
 from tests.objects.tuning import experiments, measured_experiments
 from tests.objects.tuning import planned_experiments as plans
@@ -371,7 +371,7 @@ def test_cautions_name_trials_by_number_and_mark_those_of_the_recommended_spec()
 
 
 def test_every_sentence_is_complete(report: Object):
-    unfilled = ("None", "nan", "inf ", "{", "}", "  ", "..", "( ", " ,", figures.DASH)
+    unfilled = ("None", "nan", "inf ", "{", "}", "  ", "..", "( ", " ,", formatting.DASH)
     for section in sentences_of(report).values():
         for sentence in section:
             assert sentence.endswith(".")
