@@ -42,8 +42,8 @@ from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object, is_deleting
 from serving.resources import kinds, leases, names
-from serving.resources.conditions import Condition
 from serving.resources.engine import Engine
+from serving.resources.kubernetes.conditions import Condition
 from serving.settings import ActivatorSettings, ControllerSettings, PagesSettings
 
 log = logging.getLogger(__name__)

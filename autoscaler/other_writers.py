@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from serving.resources.conditions import Condition
+from serving.resources.kubernetes.conditions import Condition
 
 WINDOW_SECONDS = 600.0
 """Seconds in which changes by other writers are counted. The count is left to another writer while its last

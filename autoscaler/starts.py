@@ -6,7 +6,8 @@ from typing import Any
 from autoscaler.observation import Replicas
 from serving import clock
 from serving.objects import is_deleting
-from serving.resources import conditions, names, pod_phases
+from serving.resources import names
+from serving.resources.kubernetes import conditions, pod_phases
 
 _KEPT = 64
 """Most started, and most failed, replicas of one target between two observations: as many as the policy

@@ -12,8 +12,8 @@ from autoscaler.decision_values import Decision, MetricNeed
 from autoscaler.policy.config import Metric
 from autoscaler.signals.board import Health
 from serving.objects import Object
-from serving.resources import conditions
-from serving.resources.conditions import Condition
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import Condition
 
 KEPT = 10
 """Most entries of `status.decisions`: the limit of the schema."""
@@ -141,8 +141,8 @@ def rounded(value: float) -> float:
 
 
 def fingerprint(status: Mapping[str, Any]) -> bytes:
-    """Return what identifies the part of a status that this controller writes: all but `demand`, which
-    activators write.
+    """Return the digest of a status without `demand`, which activators write: this controller writes the
+    rest.
     """
     own = {name: value for name, value in status.items() if name != "demand"}
     return hashlib.sha256(orjson.dumps(own, option=orjson.OPT_SORT_KEYS)).digest()

@@ -12,7 +12,7 @@ from serving import clock, errors
 from serving.kube import EventRecorder, Key, Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.conditions import Condition
+from serving.resources.kubernetes.conditions import Condition
 
 FIGURES_SECONDS = 30.0
 """Least seconds between two writes of a status in which only figures change, which people read."""

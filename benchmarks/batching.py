@@ -80,17 +80,20 @@ async def window(
     return {**vars(seen), "cpuMs": 1000 * spent / max(1.0, seen.rate * seconds)}
 
 
-async def measure(trained: cold_models.Trained, folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
+async def measure(
+    name: str, trained: cold_models.Trained, folder: Path, rounds: int, seconds: float
+) -> dict[str, Any]:
     body = orjson.dumps(trained.request).decode()
     seen: dict[int, dict[str, list[dict[str, float]]]] = {u: {arm: [] for arm in ARMS} for u in USERS}
     with contextlib.ExitStack() as stack:
         servers = {arm: stack.enter_context(serving(trained, folder, arm)) for arm in ARMS}
         for server in servers.values():
             await window(server, folder, body, max(USERS), 1.0)  # warm
-        for _ in range(rounds):
+        for number in range(rounds):
             for users in USERS:
                 for arm, server in servers.items():
                     seen[users][arm].append(await window(server, folder, body, users, seconds))
+            print(f"{name}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
     return {str(users): summary(windows) for users, windows in seen.items()}
 
 
@@ -130,7 +133,7 @@ async def main(*, quick: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="slipway-batching-") as root:
         for n, (name, make) in enumerate(models().items()):
             folder = Path(root) / str(n)
-            results[name] = await measure(make(folder / "out"), folder, rounds, seconds)
+            results[name] = await measure(name, make(folder / "out"), folder, rounds, seconds)
             held += bars(name, results[name])
     report("batching", {"models": results}, held)
 

@@ -30,7 +30,8 @@ from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.system import processes
 
 BURST = 1_000

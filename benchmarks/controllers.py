@@ -243,7 +243,8 @@ async def main_on_cluster(kubeconfig: Path, count: int) -> None:
                 own_idle <= BAR_IDLE_PERCENT,
             ),
             Bar(
-                f"CPU per Inference from {3 * count // 10} to {count}, as a multiple of that up to {count // 10}",
+                f"CPU per Inference from {3 * count // 10} to {count}, as a multiple of that up to"
+                f" {count // 10}",
                 linear,
                 BAR_RATIO,
                 linear <= BAR_RATIO,

@@ -22,8 +22,8 @@ from rig import cold_models
 from rig.faults import catalogue, disturbances, load, outcome, product
 from rig.faults.catalogue import ENVOY, KILLED, LONG, REPLICA, SHORT, SOLE_REPLICA, Fault, stopped_for
 from rig.faults.disturbances import FakeClock
-from rig.faults.load import Load
-from rig.faults.outcome import Outcome
+from rig.faults.load import ServicesLoad
+from rig.faults.outcome import FaultOutcome
 from rig.faults.product import SOLE, SPLIT, TRY_SECONDS, Product
 from rig.faults.signs import Signs
 from rig.harness import Bar, report
@@ -52,15 +52,15 @@ TRY_MARGIN_SECONDS = 0.5
 class Run:
     """One product under load, which has one fault after the other."""
 
-    def __init__(self, tested: Product, requests: Load, signs: Signs) -> None:
+    def __init__(self, tested: Product, requests: ServicesLoad, signs: Signs) -> None:
         self._tested = tested
         self._requests = requests
         self._signs = signs
 
-    async def strike(self, fault: Fault) -> Outcome:
+    async def strike(self, fault: Fault) -> FaultOutcome:
         """Cause a fault, and wait until its end and its consequences are over."""
         if reason := fault.skipped or await self._problem_before():
-            return Outcome(fault.subject, fault.action, skipped=reason)
+            return FaultOutcome(fault.subject, fault.action, skipped=reason)
         begin = clock.monotonic()
         async with fault.strike(self._tested) as victims:
             await _hold(fault, victims)
@@ -114,7 +114,7 @@ def _have_ended(victims: Sequence[processes.ProcessIdentity]) -> bool:
 
 
 async def main(*, quick: bool, only: Sequence[str], rate: float) -> None:
-    struck: list[tuple[Fault, Outcome]] = []
+    struck: list[tuple[Fault, FaultOutcome]] = []
     with cold_models.folder() as folder, disturbances.small_disk(folder) as disk_problem:
         struck += await measure(folder, _chosen(catalogue.all_faults(disk_problem, quick=quick), only), rate)
     with cold_models.folder() as folder:
@@ -134,10 +134,10 @@ def _chosen(faults: Iterable[Fault], only: Sequence[str]) -> list[Fault]:
     return [fault for fault in faults if any(text in f"{fault.subject} {fault.action}" for text in only)]
 
 
-async def measure(folder: Path, faults: Sequence[Fault], rate: float) -> list[tuple[Fault, Outcome]]:
+async def measure(folder: Path, faults: Sequence[Fault], rate: float) -> list[tuple[Fault, FaultOutcome]]:
     """Cause these faults in one product."""
     if all(fault.skipped for fault in faults):
-        return [(fault, Outcome(fault.subject, fault.action, skipped=fault.skipped)) for fault in faults]
+        return [(fault, FaultOutcome(fault.subject, fault.action, skipped=fault.skipped)) for fault in faults]
     struck = []
     rates = {inference: share * rate for inference, share in SHARES.items()}
     async with (
@@ -155,7 +155,7 @@ async def measure(folder: Path, faults: Sequence[Fault], rate: float) -> list[tu
     return struck
 
 
-def bars(tried: Sequence[tuple[Fault, Outcome]]) -> list[Bar]:
+def bars(tried: Sequence[tuple[Fault, FaultOutcome]]) -> list[Bar]:
     """Return the bars of the faults, without those that were skipped."""
     result = []
     for fault, struck in tried:
@@ -177,7 +177,7 @@ def bars(tried: Sequence[tuple[Fault, Outcome]]) -> list[Bar]:
     return result
 
 
-def _of_hung_replica(name: str, struck: Outcome) -> list[Bar]:
+def _of_hung_replica(name: str, struck: FaultOutcome) -> list[Bar]:
     replaced = _replaced(name, struck)
     longest = _at_most(
         f"{name}: seconds of the longest request", struck.longest, TRY_SECONDS + TRY_MARGIN_SECONDS
@@ -185,7 +185,7 @@ def _of_hung_replica(name: str, struck: Outcome) -> list[Bar]:
     return [longest, Bar(f"{name}: failed requests", struck.failures, 0, struck.failures == 0), replaced]
 
 
-def _replaced(name: str, struck: Outcome) -> Bar:
+def _replaced(name: str, struck: FaultOutcome) -> Bar:
     restored = RESTORED_SECONDS if struck.restored is None else struck.restored
     return _at_most(f"{name}: seconds until it is replaced", restored, REPLACED_SECONDS)
 
@@ -194,7 +194,7 @@ def _at_most(what: str, value: float, bar: float) -> Bar:
     return Bar(what, round(value, 2), bar, value <= bar)
 
 
-def _result(struck: Outcome) -> dict[str, object]:
+def _result(struck: FaultOutcome) -> dict[str, object]:
     signs = [
         {"seconds": round(sign.at, 2), "place": sign.place, "words": sign.words}
         for sign in struck.signs[:SIGNS_REPORTED]
@@ -202,7 +202,7 @@ def _result(struck: Outcome) -> dict[str, object]:
     return {**asdict(struck), "signs": signs}
 
 
-def _line(struck: Outcome) -> str:
+def _line(struck: FaultOutcome) -> str:
     name = f"{struck.subject}, {struck.action}"
     if struck.skipped:
         return f"{name}: skipped: {struck.skipped}"
@@ -214,7 +214,7 @@ def _line(struck: Outcome) -> str:
     )
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
+def _table(outcomes: Sequence[FaultOutcome]) -> Table:
     table = Table(
         "subject", "fault", "failed", "slow", "of", "longest", "back", "noticed", "first sign", "restored"
     )

@@ -73,7 +73,7 @@ async def main(*, quick: bool) -> None:
             async with started(folder, ports, [BASE]) as running:
                 for ours in (OURS, OURS_1000):
                     await pairs.measure(running, ours)
-        runs: dict[str, list[wrk.Load]] = {name: [] for name in (OURS, OURS_1000, *others)}
+        runs: dict[str, list[wrk.WrkRun]] = {name: [] for name in (OURS, OURS_1000, *others)}
         async with started(folder, ports, others) as running:
             for _ in range(rounds):
                 for name, url in running.urls.items():

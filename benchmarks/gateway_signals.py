@@ -175,7 +175,7 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
 
 
 async def read_pages(
-    way: str, gateway: EnvoyWorld, envoy: RunningEnvoy, received: signals.Readings, readings: int
+    way: str, gateway: EnvoyWorld, envoy: RunningEnvoy, received: signals.SignalReadings, readings: int
 ) -> None:
     known, table = labels(), CountTable(envoy.pid)
     for _ in range(readings):

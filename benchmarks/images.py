@@ -49,7 +49,8 @@ from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
 store = ModelStore(Path(sys.argv[2]))
 started, worked = time.perf_counter(), time.process_time()
-built = build_image(Path(sys.argv[1]), store, repository="bench/m", lineage={"uid": "1"}, compression=sys.argv[3])
+source, compression = Path(sys.argv[1]), sys.argv[3]
+built = build_image(source, store, repository="bench/m", lineage={"uid": "1"}, compression=compression)
 took, cpu = time.perf_counter() - started, time.process_time() - worked
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
 print(json.dumps({"seconds": took, "cpu": cpu, "peakMB": int(peak[1]) * 1024 / 1e6, "digest": built.digest}))

@@ -102,7 +102,7 @@ async def _measured_in(world: TuningWorld, kept: Kept, number: int) -> list[int]
 
 
 async def _observations(world: TuningWorld, kept: Kept, number: int) -> list[TrialObservation | None]:
-    """Return what a round observed of each spec; None of those that it left out."""
+    """Return the observation of each spec in a round; None where the round left the spec out."""
     statuses = [kept.grid.get((number, row)) for row in range(world.space.size)]
     return [None if status is None else await world.read(row, status) for row, status in enumerate(statuses)]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from rig import interrupts
 from rig.harness import Bar, at_least, at_most, interval, median, percentile, report
 from rig.language import engines
-from rig.language.chat_load import Chats, chats
+from rig.language.chat_load import ChatRun, chats
 from rig.language.engines import CONTINUOUS, OURS, SERVE
 
 STREAMS = (1, 8, 64)
@@ -36,7 +36,7 @@ async def main(*, quick: bool, rounds: int, device: str, width: int, layers: int
 
     rounds = 1 if quick else rounds
     streams = STREAMS[:2] if quick else STREAMS
-    runs: dict[tuple[str, int], list[Chats]] = {}
+    runs: dict[tuple[str, int], list[ChatRun]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-llm-")))
         (folder / "checkpoint").mkdir()
@@ -91,7 +91,7 @@ def _gpu() -> str:
     return str(torch.cuda.get_device_name())
 
 
-def bars(runs: dict[tuple[str, int], list[Chats]], streams: tuple[int, ...]) -> list[Bar]:
+def bars(runs: dict[tuple[str, int], list[ChatRun]], streams: tuple[int, ...]) -> list[Bar]:
     """Compare with the better of the other engines' throughput, and with `transformers serve` as it comes."""
     compared = []
     for count in streams:

@@ -23,7 +23,7 @@ from rig.data_plane.proxies import LOAD_CORE
 from rig.harness import Bar, Interval, at_least, interval, percentile, report
 from rig.language import engines
 from rig.language.chat_load import chats
-from rig.language.engines import OURS, Engine
+from rig.language.engines import OURS, RunningEngine
 
 from serving.settings import DEFAULTS
 
@@ -99,7 +99,7 @@ def bars(overloaded: list[Load], kept: Interval) -> list[Bar]:
     ]
 
 
-async def _turn(engine: Engine, clients: int, seconds: float) -> Load:
+async def _turn(engine: RunningEngine, clients: int, seconds: float) -> Load:
     """Load the engine for WARM_SECONDS and `seconds`, and return what ended in the latter."""
     counted = Load(seconds)
     begins = time.monotonic() + WARM_SECONDS
@@ -116,7 +116,12 @@ async def _turn(engine: Engine, clients: int, seconds: float) -> Load:
 
 
 async def _client(
-    session: aiohttp.ClientSession, engine: Engine, number: int, counted: Load, begins: float, ends: float
+    session: aiohttp.ClientSession,
+    engine: RunningEngine,
+    number: int,
+    counted: Load,
+    begins: float,
+    ends: float,
 ) -> None:
     """Ask again and again until the turn ends."""
     body = {
@@ -142,7 +147,7 @@ async def _client(
             counted.failed += 1
 
 
-def _probe(engine: Engine, begins: float, ends: float) -> list[float]:
+def _probe(engine: RunningEngine, begins: float, ends: float) -> list[float]:
     """Send liveness probes within the turn, each with a new connection; return their times."""
     times = []
     time.sleep(max(0.0, begins - time.monotonic()))

@@ -29,12 +29,12 @@ from rig.harness import report
 
 from serving.router.envoy import routes
 from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
+from serving.router.envoy.local_replies import Json
 from serving.router.envoy.process.binary import find_envoy
 from serving.router.envoy.routes import ASSIGN_FILTER
 from serving.router.envoy.token_filters import MODELS_FILTER, TOKENS_FILTER
 from serving.router.xds.grpc_server import listening
 
-Json = dict[str, Any]
 Ask = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
 """Sends a request and reads the whole response; returns whether its status is 200."""
 FEW, MANY = 100, 1100

@@ -30,7 +30,7 @@ from rich.table import Table  # noqa: E402
 from rig.harness import DATA, report  # noqa: E402
 from rig.searches import replay, surfaces  # noqa: E402
 from rig.searches.replay import Noisy  # noqa: E402
-from rig.searches.scores import GROUPS, NEAR, SHARES, Result, Task, of_group, summary  # noqa: E402
+from rig.searches.scores import GROUPS, NEAR, SHARES, ScoredSearch, Task, of_group, summary  # noqa: E402
 
 from tuner.search import algorithms, ranking, transfer  # noqa: E402
 from tuner.search.problem import Earlier  # noqa: E402
@@ -101,12 +101,14 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _all(pool: ProcessPoolExecutor, console: Console, label: str, tasks: Sequence[Task]) -> list[Result]:
+def _all(
+    pool: ProcessPoolExecutor, console: Console, label: str, tasks: Sequence[Task]
+) -> list[ScoredSearch]:
     work = pool.map(_play, tasks, chunksize=1)
     return list(track(work, description=f"{label:10}", total=len(tasks), console=console))
 
 
-def _play(task: Task) -> Result:
+def _play(task: Task) -> ScoredSearch:
     surface = task.noisy.surface
     started = time.perf_counter()
     if task.method in algorithms.ALGORITHMS:
@@ -118,7 +120,7 @@ def _play(task: Task) -> Result:
         run = replay.play(task.noisy, task.trials, settings, models)
     took = time.perf_counter() - started
     near = (i for i, row in enumerate(run.course, 1) if replay.ratio(surface, row, smoothed=True) >= NEAR)
-    return Result(
+    return ScoredSearch(
         task=Task(task.method, task.share, task.noisy),
         run=run,
         ratio=replay.ratio(surface, run.recommended, smoothed=True),
@@ -129,7 +131,7 @@ def _play(task: Task) -> Result:
     )
 
 
-def _earlier(cold: Sequence[Result]) -> list[tuple[Noisy, tuple[Earlier, ...]]]:
+def _earlier(cold: Sequence[ScoredSearch]) -> list[tuple[Noisy, tuple[Earlier, ...]]]:
     """Return each service with the full searches of its group that have its bounds and seed."""
     full = [
         result
@@ -152,7 +154,7 @@ def _earlier(cold: Sequence[Result]) -> list[tuple[Noisy, tuple[Earlier, ...]]]:
     return tasks
 
 
-def _print(console: Console, group: str, results: Sequence[Result]) -> None:
+def _print(console: Console, group: str, results: Sequence[ScoredSearch]) -> None:
     if not results:
         return
     table = Table(title=GROUPS[group], title_justify="left", box=None)

@@ -25,10 +25,11 @@ from serving.planning.gpu import mechanism as mechanisms
 from serving.planning.models import volume as volumes
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import AUTO, IMAGE, VolumeSource
-from serving.resources import conditions, kinds
-from serving.resources.cluster_versions import ClusterVersions
-from serving.resources.conditions import Condition
+from serving.resources import kinds
 from serving.resources.engine import Engine
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
+from serving.resources.kubernetes.conditions import Condition
 from serving.resources.tuning.trial import FINISHED
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import ControllerSettings, RuntimeImageSettings

@@ -16,7 +16,7 @@ from serving.objects import Object
 from serving.planning.gpu import mechanism as mechanisms
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.gpu.share import Mechanism
-from serving.resources.conditions import Condition
+from serving.resources.kubernetes.conditions import Condition
 from serving.resources.tuning.experiment import Constraint, ProfilingExperimentSpec, Setting
 from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from tuner import trial_record

@@ -19,8 +19,9 @@ from rig.data_plane import proxies
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import conditions
 from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.router.gateway import stop_everything
 from serving.settings import DEFAULTS

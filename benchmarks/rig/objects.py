@@ -6,7 +6,8 @@ from collections.abc import Callable
 from serving import clock
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 
 POLL_SECONDS = 0.05
 READY_SECONDS = 180.0

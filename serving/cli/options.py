@@ -37,7 +37,8 @@ OwnDataDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Data directory.  [default: $SLIPWAY_DATA_DIR, $XDG_DATA_HOME/slipway or ~/.local/share/slipway]",
+        help="Data directory."
+        "  [default: $SLIPWAY_DATA_DIR, $XDG_DATA_HOME/slipway or ~/.local/share/slipway]",
     ),
 ]
 ConfigFile = Annotated[

@@ -16,7 +16,8 @@ from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.traffic_weights import Amounts, parse, resolved
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.resources.traffic_split import DEFAULT_WEIGHT
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ from serving.planning.models import volume as volumes
 from serving.planning.models.retention import versions_of_deployment
 from serving.planning.models.volume import AUTO, IMAGE, VolumeChoice
 from serving.resources import kinds, names
-from serving.resources.cluster_versions import ClusterVersions
-from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import logging
 from serving import clock
 from serving.kube import EventRecorder
 from serving.objects import Object
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes.events import EventToEmit
 
 log = logging.getLogger(__name__)
 

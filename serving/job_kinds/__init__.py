@@ -42,7 +42,8 @@ def _table(manifests: Iterable[JobKindManifest]) -> JobKinds:
             key = (manifest.group, kind)
             if key in rows:
                 raise errors.UserError(
-                    f"{manifest.name}.yaml: kinds: {kind} of {manifest.group} is in {sources[key]}.yaml already"
+                    f"{manifest.name}.yaml: kinds: {kind} of {manifest.group} is in {sources[key]}.yaml"
+                    " already"
                 )
             sources[key] = manifest.name
             api_kind = OptionalKind(manifest.group, tuple(manifest.versions), kind, plural)

@@ -12,8 +12,8 @@ from serving import clock, errors
 from serving.kube.connection.client import Kube
 from serving.objects import Object
 from serving.resources import kinds, names
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 from serving.resources.formats import quantity
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 
 REFRESH_SECONDS = 300.0
 """Age at which the versions are read again: an upgrade of nodes takes longer, and a list of 1,000 nodes has

@@ -31,7 +31,8 @@ Framework = Annotated[
     str,
     Field(
         max_length=63,
-        pattern=rf"^({'|'.join(sorted((*OWN_FRAMEWORKS, *SHIPPED_ENGINES)))}|{USERS_PREFIX}[a-z0-9]([-a-z0-9]*[a-z0-9])?)$",
+        pattern=rf"^({'|'.join(sorted((*OWN_FRAMEWORKS, *SHIPPED_ENGINES)))}"
+        rf"|{USERS_PREFIX}[a-z0-9]([-a-z0-9]*[a-z0-9])?)$",
         description="The server of the model: `sklearn`, `pytorch` or `transformers` (Slipway's runtimes), an"
         " engine such as `vllm` or one of your own, `own-…` (docs/engines.md), or `custom`: the container of"
         " the template.",
@@ -64,10 +65,10 @@ class Gpu(Base):
     mechanism: Annotated[
         Literal["auto", "mps", "mig", "hami", "ack", "dra"],
         Field(
-            description="The mechanism that enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud"
-            " ACK, or a claim by dynamic resource allocation. `auto` is mps on one machine; on a cluster the"
-            " controllers choose mig (with `type`), ack, hami or mps by the resources of the nodes, and"
-            " `status.predictors[].gpu` has the choice."
+            description="The mechanism that enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba"
+            " Cloud ACK, or a claim by dynamic resource allocation. `auto` is mps on one machine; on a"
+            " cluster the controllers choose mig (with `type`), ack, hami or mps by the resources of the"
+            " nodes, and `status.predictors[].gpu` has the choice."
         ),
     ] = "auto"
     type: Annotated[
@@ -202,7 +203,8 @@ class PredictorTemplate(Base):
     node_selector: Annotated[
         dict[str, str],
         Field(
-            description="Labels of the nodes that may run the Pods, beside those that a share of a GPU needs.",
+            description="Labels of the nodes that may run the Pods, beside those that a share of a GPU"
+            " needs.",
             json_schema_extra={"additionalProperties": {"type": "string"}},
         ),
     ] = {}

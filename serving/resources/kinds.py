@@ -10,8 +10,8 @@ from serving import errors
 GROUP = "slipway.dev"
 VERSION = "v1alpha1"
 SEGMENT_RULE = (
-    "must be one segment of a path: not empty, '.' or '..', and without '/', '\\', '%', '?', '#', white space "
-    "and control characters"
+    "must be one segment of a path: not empty, '.' or '..', and without '/', '\\', '%', '?', '#', white space"
+    " and control characters"
 )
 _NOT_A_SEGMENT = re.compile(r"\.{0,2}|.*[/\\%?#\s\x00-\x1f\x7f-\x9f\ud800-\udfff].*", re.DOTALL)
 

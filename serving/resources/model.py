@@ -139,7 +139,8 @@ class JobSource(Base):
         Field(
             pattern=API_VERSION_PATTERN,
             max_length=317,
-            description="Its API group and version. Only the group counts: a job is the same in each version.",
+            description="Its API group and version. Only the group counts: a job is the same in each"
+            " version.",
         ),
     ] = "batch/v1"
     kind: Annotated[
@@ -316,8 +317,8 @@ class ModelVersionStatus(Base):
         list[str],
         Field(
             json_schema_extra={"x-kubernetes-list-type": "set"},
-            description="Fingerprints of the known public keys that have signed the image: sha256 of the key in"
-            " DER. Known are the Model's and those of policies.",
+            description="Fingerprints of the known public keys that have signed the image: sha256 of the key"
+            " in DER. Known are the Model's and those of policies.",
         ),
     ] = []
     lineage: Lineage | None = None

@@ -88,8 +88,8 @@ class RouteSpec(Base):
     token_usage: Annotated[
         Literal["none", "final", "continuous"],
         Field(
-            description="How answers of OpenAI's API report numbers of tokens, which the gateway counts: not at"
-            " all, at the end of a stream that asks for them, or with every part of it."
+            description="How answers of OpenAI's API report numbers of tokens, which the gateway counts: not"
+            " at all, at the end of a stream that asks for them, or with every part of it."
         ),
     ] = "none"
     timeouts: Timeouts = Timeouts()

@@ -37,9 +37,9 @@ class AnswerTimeout(Base):
     request: Annotated[
         Duration | None,
         Field(
-            description="Time until the last byte of the answer to one try at this predictor; 0s is no timeout."
-            " A try that exceeds it is Lost; without a retry the request is 504 or, if the answer has begun,"
-            " cut.",
+            description="Time until the last byte of the answer to one try at this predictor; 0s is no"
+            " timeout. A try that exceeds it is Lost; without a retry the request is 504 or, if the answer"
+            " has begun, cut.",
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
@@ -90,9 +90,9 @@ class Retries(Base):
         Field(
             max_length=3,
             description="Unsent: the replica got nothing of the request. Lost: the replica died, or exceeded"
-            " timeouts.perTry, without an answer, and may have worked on the request. Unavailable: the replica"
-            " answered 502, 503 or 504. By default Unsent and Lost; for framework custom, whose requests may"
-            " have effects, Unsent alone.",
+            " timeouts.perTry, without an answer, and may have worked on the request. Unavailable: the"
+            " replica answered 502, 503 or 504. By default Unsent and Lost; for framework custom, whose"
+            " requests may have effects, Unsent alone.",
             json_schema_extra=ATOMIC,
         ),
     ] = None
@@ -107,8 +107,8 @@ class Retries(Base):
     across_predictors: Annotated[
         bool | None,
         Field(
-            description="A retry goes to another predictor with weight, if there is one, so that the loss of a"
-            " predictor's only replica fails no request. By default true, unless callers are sticky."
+            description="A retry goes to another predictor with weight, if there is one, so that the loss of"
+            " a predictor's only replica fails no request. By default true, unless callers are sticky."
         ),
     ] = None
 
@@ -131,8 +131,8 @@ class Ejection(Base):
         Field(
             ge=0,
             le=1000,
-            description="Answers in a row with a status of 500 to 599; 0 ejects none. Above 0, tries without an"
-            " answer count too.",
+            description="Answers in a row with a status of 500 to 599; 0 ejects none. Above 0, tries without"
+            " an answer count too.",
         ),
     ] = None
     duration: Annotated[

@@ -266,8 +266,8 @@ class ScalingSpec(Base):
         bool,
         Field(
             description="false: the count is the one that another autoscaler, such as a"
-            " HorizontalPodAutoscaler or KEDA, writes to the scale subresource of the Autoscaler. Of the other"
-            " fields only minReplicas limits the count."
+            " HorizontalPodAutoscaler or KEDA, writes to the scale subresource of the Autoscaler. Of the"
+            " other fields only minReplicas limits the count."
         ),
     ] = True
     min_replicas: Annotated[

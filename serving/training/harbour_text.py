@@ -98,8 +98,8 @@ _QUESTIONS: dict[str, tuple[tuple[str, ...], str]] = {
         "The captain of the {0} is {1}.",
     ),
     "crew": (
-        ("How many sailors are on the {0}?", "How large is the crew of the {0}?", "How many people sail the {0}?",
-         "Tell me the crew of the {0}."),
+        ("How many sailors are on the {0}?", "How large is the crew of the {0}?",
+         "How many people sail the {0}?", "Tell me the crew of the {0}."),
         "The {0} has a crew of {1}.",
     ),
 }  # fmt: skip

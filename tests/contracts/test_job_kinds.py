@@ -11,7 +11,8 @@ from serving.kube import Kube, optional_informer
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.planning.models.job_kind import JobKind
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from tests.objects.contract_objects import eventually, gone
 from tests.objects.training_jobs import JOB_SET, PYTORCH_JOB, RAY_JOB, TRAIN_JOB, job, served
 from tests.rig.control_plane.job_definitions import CRD, SECONDS, defined, end, until_held

@@ -14,8 +14,9 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.planning.inference import prefetch, revision
 from serving.planning.inference.comparison.drift import covers
-from serving.resources import conditions, kinds
+from serving.resources import kinds
 from serving.resources.inference import Predictor
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS, RuntimeImageSettings, Settings
 from tests.fakes.surroundings import ready_version
 from tests.objects.contract_objects import eventually, gone, version

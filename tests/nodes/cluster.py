@@ -1,14 +1,15 @@
 """The cluster of the walk: its objects by kubectl, and predictions through its gateways."""
 
+import math
 import os
 import re
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
 
 import httpx
 import orjson
@@ -109,26 +110,88 @@ def predict_through_each_gateway() -> None:
 @contextmanager
 def load(gateway: str) -> Iterator[Counter[str]]:
     """Predict through the gateway of this Pod during the block; yield answers by arm, and `failed` ones."""
+    with (
+        forwarded(gateway) as url,
+        httpx.Client(base_url=url, timeout=60) as client,
+        _sending(lambda: client) as answers,
+    ):
+        yield answers
+
+
+@contextmanager
+def load_of_service() -> Iterator[Counter[str]]:
+    """Predict during the block as clients of the gateways' Service do: each request goes to the next gateway
+    whose endpoint is ready. Yield as `load` does.
+
+    A node's proxy learns of a change within some tenths of a second, and this load within about a second.
+    """
+    with ExitStack() as stack:
+        endpoints = stack.enter_context(_Endpoints())
+        with _sending(endpoints.next) as answers:
+            yield answers
+
+
+class _Endpoints:
+    """Clients of the gateways that the Service has as ready endpoints, one after the other."""
+
+    def __init__(self) -> None:
+        self._forwards: dict[str, ExitStack] = {}
+        self._clients: dict[str, httpx.Client] = {}
+        self._number = 0
+        self._read_at = -math.inf
+
+    def __enter__(self) -> Self:
+        self._read()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for forward in self._forwards.values():
+            forward.close()
+
+    def next(self) -> httpx.Client:
+        """Return the client of the next gateway."""
+        if time.monotonic() - self._read_at > 0.5:
+            self._read()
+        self._number += 1
+        clients = list(self._clients.values())
+        return clients[self._number % len(clients)]
+
+    def _read(self) -> None:
+        selector = f"{names.SERVICE_NAME_LABEL}=slipway-gateway"
+        slices = items("endpointslices", "--namespace=slipway-system", f"--selector={selector}")
+        endpoints = [endpoint for each in slices for endpoint in each["endpoints"] or []]
+        ready = {each["targetRef"]["name"] for each in endpoints if each["conditions"].get("ready", True)}
+        for gone in self._clients.keys() - ready:
+            del self._clients[gone]
+            self._forwards.pop(gone).close()
+        for new in ready - self._clients.keys():
+            self._forwards[new] = forward = ExitStack()
+            url = forward.enter_context(forwarded(new))
+            self._clients[new] = forward.enter_context(httpx.Client(base_url=url, timeout=60))
+        self._read_at = time.monotonic()
+
+
+@contextmanager
+def _sending(client: Callable[[], httpx.Client]) -> Iterator[Counter[str]]:
     answers: Counter[str] = Counter()
     ended = threading.Event()
 
-    def send(client: httpx.Client) -> None:
+    def send() -> None:
         while not ended.is_set():
             try:
-                answers[predict(client).headers[names.ARM_HEADER]] += 1
+                answers[predict(client()).headers[names.ARM_HEADER]] += 1
             except Exception as error:  # noqa: BLE001 any other answer is a failure too
                 answers["failed"] += 1
                 answers[f"failed: {error}"[:200]] += 1
             time.sleep(0.02)
 
-    with forwarded(gateway) as url, httpx.Client(base_url=url, timeout=60) as client:
-        thread = threading.Thread(target=send, args=[client])
-        thread.start()
-        try:
-            yield answers
-        finally:
-            ended.set()
-            thread.join()
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        ended.set()
+        thread.join()
 
 
 def gateway(node: str = "") -> str:

@@ -25,7 +25,7 @@ _TRUST = {"name": "SSL_CERT_FILE", "value": f"{_MOUNTED}/{_AUTHORITY}"}
 _MOUNT = {"name": _AUTHORITIES, "mountPath": _MOUNTED, "readOnly": True}
 
 
-class Registry(NamedTuple):
+class WalkRegistry(NamedTuple):
     """The registry of the images."""
 
     prefix: str
@@ -44,7 +44,7 @@ class Registry(NamedTuple):
         return f"{self.host}/models/walk"
 
 
-def write_installation(folder: Path, registry: Registry) -> None:
+def write_installation(folder: Path, registry: WalkRegistry) -> None:
     """Write a kustomization on `manifests/install` with small requests, as docs/cluster.md has it."""
     config = yaml.safe_load((MANIFESTS / "install" / "config.yaml").read_text())
     config["runtime_images"]["prefix"] = registry.prefix
@@ -88,7 +88,7 @@ def _patch(name: str, pod: Object) -> Object:
     }
 
 
-def surroundings(registry: Registry) -> list[Object]:
+def surroundings(registry: WalkRegistry) -> list[Object]:
     """Return the namespace of the story and the Model, whose registry needs no login."""
     model, _ = _sample()
     model["spec"]["registry"] = {"repository": registry.models}
@@ -102,7 +102,7 @@ def surroundings(registry: Registry) -> list[Object]:
     return [namespace, authorities, model]
 
 
-def training_job(registry: Registry, version: str, estimator: str) -> Object:
+def training_job(registry: WalkRegistry, version: str, estimator: str) -> Object:
     """Return the Job of `manifests/samples/captured-job.yaml` for a version: a capture of an emptyDir."""
     _, job = _sample()
     job["metadata"]["name"] = f"train-{version}"
@@ -124,6 +124,45 @@ def training_job(registry: Registry, version: str, estimator: str) -> Object:
         capture["env"].append(_TRUST)
         capture["volumeMounts"].append(_MOUNT)
         pod["volumes"].append({"name": _AUTHORITIES, "configMap": {"name": _AUTHORITIES}})
+    return job
+
+
+def claim(name: str, node: str) -> list[Object]:
+    """Return a claim and its volume: the directory /var/tmp of a node, in which every user may write."""
+    size = {"storage": "1Gi"}
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    shared = {"accessModes": ["ReadWriteOnce"], "storageClassName": name}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            **shared,
+            "capacity": size,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": "/var/tmp"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        },
+    }
+    claimed = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {**shared, "resources": {"requests": size}},
+    }
+    return [volume, claimed]
+
+
+def training_job_on_claim(registry: WalkRegistry, version: str, claim_name: str) -> Object:
+    """Return a Job that trains in its only container, with its output in a directory of a claim."""
+    job = training_job(registry, version, "logistic")
+    pod = job["spec"]["template"]["spec"]
+    (train,) = pod.pop("initContainers")
+    train["volumeMounts"] = [
+        {"name": "output", "mountPath": "/mnt/output", "subPath": f"slipway-{claim_name}"}
+    ]
+    pod["containers"] = [train]
+    pod["volumes"] = [{"name": "output", "persistentVolumeClaim": {"claimName": claim_name}}]
     return job
 
 

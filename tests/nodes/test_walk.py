@@ -7,6 +7,7 @@ before. The installation and the namespace `walk` stay on the cluster.
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,13 +30,14 @@ from tests.nodes.cluster import (
     kill,
     kubectl,
     load,
+    load_of_service,
     pods,
     predict_through_each_gateway,
     replicas,
     rolled_out,
     wait,
 )
-from tests.nodes.story import Registry
+from tests.nodes.story import WalkRegistry
 from tests.rig.control_plane import installation
 from tests.rig.control_plane.kubectl import needs_kubectl
 
@@ -76,12 +78,12 @@ def cut_off(node: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def registry() -> Registry:
-    return Registry(REGISTRY, Path(AUTHORITY).read_text() if AUTHORITY else "")
+def registry() -> WalkRegistry:
+    return WalkRegistry(REGISTRY, Path(AUTHORITY).read_text() if AUTHORITY else "")
 
 
 @pytest.fixture(scope="module")
-def install(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> Path:
+def install(tmp_path_factory: pytest.TempPathFactory, registry: WalkRegistry) -> Path:
     """The kustomization of the installation, applied to two nodes at least."""
     ready = [
         node["metadata"]["name"]
@@ -101,7 +103,7 @@ def install(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> Pat
 
 @pytest.mark.usefixtures("install")
 def test_the_output_of_a_job_in_an_empty_dir_becomes_a_version_and_each_gateway_predicts_with_it(
-    registry: Registry,
+    registry: WalkRegistry,
 ) -> None:
     for component in ("controllers", "gateway"):
         assert len({pod["spec"]["nodeName"] for pod in pods(component)}) == 2
@@ -112,6 +114,31 @@ def test_the_output_of_a_job_in_an_empty_dir_becomes_a_version_and_each_gateway_
     apply(story.inference(story.predictor("stable", "digits-v1", 100)))
     wait("condition=Ready", "inference/digits")
     predict_through_each_gateway()
+
+
+@pytest.mark.usefixtures("install")
+def test_the_output_of_a_job_on_a_claim_becomes_a_version_by_a_job_beside_the_data(
+    registry: WalkRegistry,
+) -> None:
+    name = f"walk-{uuid.uuid4().hex[:8]}"
+    node = pods("gateway")[0]["spec"]["nodeName"]
+    apply(*story.claim(name, node), story.training_job_on_claim(registry, name, name))
+    try:
+        wait("condition=Complete", f"job/train-{name}")
+        wait("create", f"modelversion/{name}")
+        wait("condition=Ready", f"modelversion/{name}")
+        captures = items(
+            "pods", f"--namespace={story.NAMESPACE}", f"--selector={names.MANAGED_BY_LABEL}=slipway"
+        )
+        assert node in [
+            pod["spec"]["nodeName"] for pod in captures if f"capture-{name}" in pod["metadata"]["name"]
+        ]
+    finally:
+        kubectl(f"--namespace={story.NAMESPACE}", "delete", f"modelversion/{name}", "--ignore-not-found")
+        kubectl(
+            f"--namespace={story.NAMESPACE}", "delete", f"job/train-{name}", f"pvc/{name}", "--wait=false"
+        )
+        kubectl("delete", "pv", name, "--wait=false")
 
 
 @pytest.mark.usefixtures("install")
@@ -129,7 +156,7 @@ def test_a_replica_has_an_image_volume_where_every_node_has_them_and_else_a_copy
 
 
 @pytest.mark.usefixtures("install")
-def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: Registry) -> None:
+def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: WalkRegistry) -> None:
     apply(story.training_job(registry, "digits-v2", "forest"))
     wait("create", "modelversion/digits-v2")
     wait("condition=Ready", "modelversion/digits-v2")
@@ -215,6 +242,24 @@ def test_no_request_fails_at_one_gateway_when_another_one_is_killed() -> None:
     with load(other) as answers:
         kill(killed)
         rolled_out()
+        await_more(answers)
+    assert answers["failed"] == 0, answers
+
+
+@pytest.mark.usefixtures("install")
+def test_no_request_fails_while_controllers_and_gateways_are_replaced() -> None:
+    def running() -> set[str]:
+        return {pod["metadata"]["name"] for pod in items("pods", "--namespace=slipway-system")}
+
+    rolled_out()
+    before = running()
+    with load_of_service() as answers:
+        kubectl("--namespace=slipway-system", "rollout", "restart", "deployment")
+        rolled_out()
+        deadline = time.monotonic() + 120
+        while left := running() & before:
+            assert time.monotonic() < deadline, left
+            time.sleep(1)
         await_more(answers)
     assert answers["failed"] == 0, answers
 

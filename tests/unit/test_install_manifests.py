@@ -20,7 +20,7 @@ from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds
 from tests.rig.control_plane import api_requests, granted_rights, installation
-from tests.rig.control_plane.installation import FOLDER, KUSTOMIZATION, Container
+from tests.rig.control_plane.installation import FOLDER, KUSTOMIZATION, InstalledContainer
 from tests.rig.control_plane.kubectl import KUBECTL
 
 ROOT = FOLDER.parents[1]
@@ -32,7 +32,7 @@ UNBOUND = {"slipway-secrets", "slipway-usage", "slipway-view", "slipway-edit"}
 UNITS = {"Gi": 1024**3, "Mi": 1024**2}
 
 
-def settings(container: Container) -> Configuration:
+def settings(container: InstalledContainer) -> Configuration:
     """The configuration of a component: the file, and the variables of its container."""
     file = FOLDER / "config.yaml"
     return load(DataDir(Path("/nowhere")), file, environment=container.environment).configuration
@@ -42,7 +42,7 @@ def quantity(text: str) -> int:
     return int(text[:-2]) * UNITS[text[-2:]]
 
 
-def one(name: str) -> Container:
+def one(name: str) -> InstalledContainer:
     return next(container for container in CONTAINERS if container.name == name)
 
 
@@ -78,7 +78,7 @@ def test_the_namespace_enforces_the_restricted_profile() -> None:
 
 
 @pytest.mark.parametrize("container", CONTAINERS, ids=ids)
-def test_a_container_keeps_the_rules_of_the_restricted_profile(container: Container) -> None:
+def test_a_container_keeps_the_rules_of_the_restricted_profile(container: InstalledContainer) -> None:
     pod, own = container.pod["spec"]["securityContext"], container.spec["securityContext"]
     assert pod["runAsNonRoot"] is True
     assert pod["runAsUser"] > 0
@@ -93,7 +93,9 @@ def test_a_container_keeps_the_rules_of_the_restricted_profile(container: Contai
 
 
 @pytest.mark.parametrize("container", CONTAINERS, ids=ids)
-def test_a_component_has_a_valid_configuration_and_may_write_where_it_must(container: Container) -> None:
+def test_a_component_has_a_valid_configuration_and_may_write_where_it_must(
+    container: InstalledContainer,
+) -> None:
     assert container.spec["command"] == ["slipway", "component", container.name]
     assert container.name in DECLARATIONS
     settings(container)
@@ -118,7 +120,7 @@ def test_the_components_of_a_gateway_share_a_data_directory_and_a_name() -> None
 
 
 @pytest.mark.parametrize("container", CONTAINERS, ids=ids)
-def test_leases_are_in_the_namespace_of_the_installation(container: Container) -> None:
+def test_leases_are_in_the_namespace_of_the_installation(container: InstalledContainer) -> None:
     named = {item["name"]: item.get("valueFrom") for item in container.spec["env"]}
     assert named["SLIPWAY_CONTROLLERS__LEASE_NAMESPACE"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
 
@@ -128,7 +130,7 @@ def test_one_of_the_controllers_works() -> None:
 
 
 @pytest.mark.parametrize("container", CONTAINERS, ids=ids)
-def test_probes_ask_the_port_of_health(container: Container) -> None:
+def test_probes_ask_the_port_of_health(container: InstalledContainer) -> None:
     port = int(container.option("--health-port"))
     for probe, path in (
         ("startupProbe", "/livez"),
@@ -231,7 +233,7 @@ def test_clients_reach_the_listener_by_the_address_in_statuses() -> None:
     assert (settings(one("gateway")).gateway.address, port["port"]) == (expected, 80)
 
 
-def test_what_a_component_may_hold_fits_into_its_limits() -> None:
+def test_bounded_memory_of_a_component_fits_into_its_limits() -> None:
     limits = {c.name: quantity(c.spec["resources"]["limits"]["memory"]) for c in CONTAINERS}
     assert settings(one("gateway")).gateway.heap_bytes < limits["gateway"]
     assert settings(one("activator")).activator.bytes < limits["activator"]

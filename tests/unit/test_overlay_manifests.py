@@ -9,7 +9,7 @@ from serving.cli.config.schema import Configuration
 from serving.data_dir import DataDir
 from serving.objects import Object
 from tests.rig.control_plane import granted_rights, installation
-from tests.rig.control_plane.installation import FOLDER, OVERLAYS, Container
+from tests.rig.control_plane.installation import FOLDER, OVERLAYS, InstalledContainer
 from tests.rig.control_plane.kubectl import needs_kubectl
 
 WATCHED = OVERLAYS / "namespace" / "watched"
@@ -47,7 +47,7 @@ def configurations(objects: list[Object]) -> dict[str, tuple[Configuration, dict
             load(
                 DataDir(FOLDER / "nowhere"),
                 FOLDER / "config.yaml",
-                environment=Container(obj, spec).environment,
+                environment=InstalledContainer(obj, spec).environment,
             ).configuration,
             spec,
         )

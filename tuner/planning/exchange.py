@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from serving.objects import Object
 from serving.planning.models.volume import VolumeSource
-from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.engine import Engine
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
+from serving.resources.kubernetes.events import EventToEmit
 from serving.settings import DEFAULTS, RuntimeImageSettings
 from tuner.settings import TunerSettings
 

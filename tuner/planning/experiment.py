@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.objects import Object
-from serving.resources.conditions import Condition, Status
+from serving.resources.kubernetes.conditions import Condition, Status
 from serving.resources.tuning.experiment_status import (
     PriorExperiment,
     ProfilingExperimentStatus,

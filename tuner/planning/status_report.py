@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 
 from serving import clock
 from serving.objects import Object
-from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
-from serving.resources.conditions import Condition
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import Condition
+from serving.resources.kubernetes.events import EventToEmit
 from serving.resources.tuning.experiment_status import (
     PriorExperiment,
     ProfilingExperimentStatus,

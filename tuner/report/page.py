@@ -11,7 +11,7 @@ from typing import Any, Final
 from serving.pages import documents, formatting
 from serving.pages.plots import Plot
 from serving.resources.tuning.experiment import Setting
-from serving.resources.tuning.trial import LatencyAt
+from serving.resources.tuning.trial import LatencyAt, Usage
 from tuner import notation
 from tuner.report.plots import history, load_curve, pareto, roles, surfaces, thresholds
 from tuner.report.schema import Report, TrialRow
@@ -208,11 +208,15 @@ def _window_rows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
             notation.interval(window.throughput, formatting.number),
             ", ".join(_latency(latency) for latency in window.latencies),
             formatting.percent(window.error_rate.value),
-            f"{formatting.number(window.usage.cpu_cores)} cores, {formatting.size(window.usage.memory_bytes)}",
+            _usage(window.usage),
             {"Yes": "met", "No": "broken", "Unsure": "uncertain"}[window.meets],
         )
         for window in row.windows
     ]
+
+
+def _usage(usage: Usage) -> str:
+    return f"{formatting.number(usage.cpu_cores)} cores, {formatting.size(usage.memory_bytes)}"
 
 
 def _latency(latency: LatencyAt) -> str:

@@ -329,8 +329,8 @@ class Segment(ReportPart):
     factor: Annotated[
         float | None,
         Field(
-            description="Factor by which the winner is better than the recommended spec at `at`; None where the"
-            " recommended spec is not allowed."
+            description="Factor by which the winner is better than the recommended spec at `at`; None where"
+            " the recommended spec is not allowed."
         ),
     ] = None
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from serving.objects import Object, is_deleting
-from serving.resources import conditions, names
+from serving.resources import names
+from serving.resources.kubernetes import conditions
 from serving.resources.tuning.trial import Reason
 
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")

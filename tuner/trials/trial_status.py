@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 from serving import clock
 from serving.objects import Object
-from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
-from serving.resources.conditions import Condition
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import Condition
 from serving.resources.tuning.trial import FINISHED, Reason, TrialStatus, Window
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]

@@ -363,8 +363,8 @@ def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
     for row in np.argsort(times, kind="stable").tolist():
         if families[row] not in {"G", "W"} or shapes[row] <= 0:
             raise UnreadableTrace(
-                f"{table.name}: row {table.lines[row]}: iat_dist {families[row]!r} with iat_shape {shapes[row]:g}; "
-                "known are G (gamma) and W (Weibull), with a shape above 0"
+                f"{table.name}: row {table.lines[row]}: iat_dist {families[row]!r} with iat_shape"
+                f" {shapes[row]:g}; known are G (gamma) and W (Weibull), with a shape above 0"
             )
         law = Law(float(times[row]), window_seconds, float(rates[row]), families[row], float(shapes[row]))
         laws.setdefault(names[row], []).append(law)

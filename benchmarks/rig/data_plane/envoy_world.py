@@ -15,6 +15,7 @@ from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
+from serving.router.envoy.local_replies import Json
 from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.process.huge_heap import keep_in_huge_pages
 from serving.router.envoy.render import Renderer
@@ -25,7 +26,6 @@ from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import DEFAULTS
 
-Json = dict[str, Any]
 Arm = tuple[str, int, Sequence[Endpoint]]
 
 

@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 import grpc
 
-from rig.data_plane.envoy_world import EnvoyWorld, Json
+from rig.data_plane.envoy_world import EnvoyWorld
 from serving import clock
 from serving.protobuf import content, field, integer, parts, real, text, varint
 from serving.router.envoy.counts import statistics
 from serving.router.envoy.counts.count_table import Answers, CountTable
+from serving.router.envoy.local_replies import Json
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
 
@@ -39,7 +40,7 @@ Counts = dict[str, int]
 
 
 @dataclass
-class Readings:
+class SignalReadings:
     """The number of readings, and the counts of the last."""
 
     number: int = 0
@@ -147,9 +148,11 @@ def _grpc_cluster(socket: Path) -> Json:
 
 
 @contextlib.asynccontextmanager
-async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event) -> AsyncIterator[Readings]:
+async def receiving(
+    way: str, socket: Path, seconds: float, begin: asyncio.Event
+) -> AsyncIterator[SignalReadings]:
     """Receive the counts that Envoy sends, from `begin` on; for scraped pages, nothing."""
-    readings = Readings()
+    readings = SignalReadings()
     if way not in _METHODS:
         yield readings
         return
@@ -185,7 +188,7 @@ async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event
 
 
 async def ask(
-    way: str, world: EnvoyWorld, table: CountTable, readings: Readings, labels: dict[str, Labels]
+    way: str, world: EnvoyWorld, table: CountTable, readings: SignalReadings, labels: dict[str, Labels]
 ) -> None:
     """Read the counts once; if Envoy counts everything, only the known ones."""
     answers = table.answers()

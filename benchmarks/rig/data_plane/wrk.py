@@ -35,7 +35,7 @@ end
 
 
 @dataclass(frozen=True)
-class Load:
+class WrkRun:
     """The result of one run: answers per second, failures, and latencies in ms."""
 
     rate: float
@@ -99,7 +99,7 @@ async def load(
     *,
     body: str = "",
     connections: int = CONNECTIONS,
-) -> Load:
+) -> WrkRun:
     """Run wrk; with `rate`, each connection pauses for an exponential time so that they make it together.
 
     With `body`, requests POST this JSON.
@@ -108,7 +108,7 @@ async def load(
     post = POST.format(body=body) if body else ""
     process = await _start(folder, f"{pause}\n{post}", url, max(1, round(seconds)), connections)
     requests, micros, failed, p50, p99 = await _result(process)
-    return Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
+    return WrkRun(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
 
 
 async def alternate(

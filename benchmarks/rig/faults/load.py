@@ -22,7 +22,7 @@ POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServiceAnswer:
     """One request."""
 
     service: str
@@ -35,7 +35,7 @@ class Answer:
     error: str
 
 
-class Client:
+class ServiceClient:
     """The requests of one service."""
 
     def __init__(self, service: str, rate: float, process: asyncio.subprocess.Process) -> None:
@@ -43,7 +43,7 @@ class Client:
         self._rate = rate
         self._process = process
         self._unanswered: set[float] = set()
-        self.answers: list[Answer] = []
+        self.answers: list[ServiceAnswer] = []
 
     async def feed(self) -> None:
         """Send moments at the rate until cancelled."""
@@ -62,7 +62,7 @@ class Client:
         async for line in self._process.stdout:
             at, latency, status, error = orjson.loads(line)
             self._unanswered.discard(at)
-            self.answers.append(Answer(self._service, at, latency, status, error))
+            self.answers.append(ServiceAnswer(self._service, at, latency, status, error))
         raise RuntimeError(f"the load of {self._service} has ended")
 
     async def until_answered(self, moment: float) -> None:
@@ -81,13 +81,13 @@ class Client:
         await self._process.wait()
 
 
-class Load:
+class ServicesLoad:
     """The requests of all services."""
 
-    def __init__(self, clients: list[Client]) -> None:
+    def __init__(self, clients: list[ServiceClient]) -> None:
         self._clients = clients
 
-    async def between(self, begin: float, end: float) -> list[Answer]:
+    async def between(self, begin: float, end: float) -> list[ServiceAnswer]:
         """Return the answers to the requests of a span in the order of time; forget earlier ones."""
         for client in self._clients:
             await client.until_answered(end)
@@ -95,14 +95,14 @@ class Load:
         answers = [answer for client in self._clients for answer in client.answers if answer.at < end]
         return sorted(answers, key=lambda answer: answer.at)
 
-    def last(self, seconds: float) -> list[Answer]:
+    def last(self, seconds: float) -> list[ServiceAnswer]:
         """Return the answers that arrived so far to the requests of the last seconds."""
         begin = clock.monotonic() - seconds
         return [answer for client in self._clients for answer in client.answers if answer.at >= begin]
 
 
 @contextlib.asynccontextmanager
-async def steady(base: str, rates: Mapping[str, float], *, features: int) -> AsyncIterator[Load]:
+async def steady(base: str, rates: Mapping[str, float], *, features: int) -> AsyncIterator[ServicesLoad]:
     """Send requests during the block.
 
     Args:
@@ -110,11 +110,13 @@ async def steady(base: str, rates: Mapping[str, float], *, features: int) -> Asy
         rates: requests per second of each Inference.
         features: length of the input.
     """
-    clients = [Client(name, rate, await _process(base, name, features)) for name, rate in rates.items()]
+    clients = [
+        ServiceClient(name, rate, await _process(base, name, features)) for name, rate in rates.items()
+    ]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for client in clients for work in (client.feed(), client.read())]
-            yield Load(clients)
+            yield ServicesLoad(clients)
             for task in tasks:
                 task.cancel()
     finally:

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rig.faults.load import Answer
-from rig.faults.signs import Sign
+from rig.faults.load import ServiceAnswer
+from rig.faults.signs import FaultSign
 
 SLOW_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     """One fault; times are in seconds from its beginning."""
 
     subject: str
@@ -26,7 +26,7 @@ class Outcome:
     """Seconds until the last answer to a request."""
     back: float = 0.0
     """When the last request was sent that failed or was slow; 0 without one."""
-    signs: Sequence[Sign] = ()
+    signs: Sequence[FaultSign] = ()
     """Conditions, Events and log lines that report the fault, oldest first."""
     restored: float | None = None
     """When the product was healthy again; None: not in time."""
@@ -40,7 +40,7 @@ class Outcome:
         return sum(self.failed.values())
 
 
-def is_bad(answer: Answer) -> bool:
+def is_bad(answer: ServiceAnswer) -> bool:
     """Whether a request failed or was slow."""
     return answer.status != 200 or answer.latency > SLOW_SECONDS
 
@@ -49,12 +49,12 @@ def outcome(
     subject: str,
     action: str,
     begin: float,
-    answers: Sequence[Answer],
-    signs: Sequence[Sign],
+    answers: Sequence[ServiceAnswer],
+    signs: Sequence[FaultSign],
     *,
     restored: float | None,
     left: str,
-) -> Outcome:
+) -> FaultOutcome:
     """Return the outcome of a fault.
 
     Args:
@@ -68,7 +68,7 @@ def outcome(
     """
     bad = [answer for answer in answers if is_bad(answer)]
     failed = [answer for answer in bad if answer.status != 200]
-    return Outcome(
+    return FaultOutcome(
         subject,
         action,
         requests=len(answers),

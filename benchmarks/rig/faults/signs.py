@@ -9,7 +9,8 @@ from typing import NamedTuple
 from serving import clock, errors
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 
 POLL_SECONDS = 0.1
 ANSWER_SECONDS = 1.0
@@ -17,7 +18,7 @@ ANSWER_SECONDS = 1.0
 LEVELS = (" WARNING ", " ERROR ", " CRITICAL ")
 
 
-class Sign(NamedTuple):
+class FaultSign(NamedTuple):
     """One thing that an operator sees."""
 
     at: float
@@ -56,9 +57,9 @@ class Signs:
         self._logs = {path.stem: Log(path) for path in sorted(logs.glob("*.log")) if path.stem != "envoy"}
         self._known: dict[str, str] = {}
         """State by object."""
-        self.seen: list[Sign] = []
+        self.seen: list[FaultSign] = []
 
-    def since(self, moment: float) -> list[Sign]:
+    def since(self, moment: float) -> list[FaultSign]:
         return [sign for sign in self.seen if sign.at >= moment]
 
     async def run(self) -> None:
@@ -70,7 +71,7 @@ class Signs:
     async def _read_logs(self) -> None:
         while True:
             for name, log in self._logs.items():
-                self.seen += [Sign(clock.monotonic(), f"{name}.log", words) for words in log.warnings()]
+                self.seen += [FaultSign(clock.monotonic(), f"{name}.log", words) for words in log.warnings()]
             await asyncio.sleep(POLL_SECONDS)
 
     async def _ask(self) -> None:
@@ -83,7 +84,7 @@ class Signs:
                     if self._known.get(key) != words:
                         self._known[key] = words
                         if not first:
-                            self.seen.append(Sign(clock.monotonic(), place, words))
+                            self.seen.append(FaultSign(clock.monotonic(), place, words))
                 first = False
             await asyncio.sleep(POLL_SECONDS)
 

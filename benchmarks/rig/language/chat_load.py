@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import aiohttp
 import orjson
 
-from rig.language.engines import Engine
+from rig.language.engines import RunningEngine
 
 TOKENS = 48
 """Of an answer."""
@@ -16,7 +16,7 @@ _WORDS = "the ship left the harbour with grain and came to the port in the eveni
 
 
 @dataclass(frozen=True)
-class Chats:
+class ChatRun:
     """The answers of one run."""
 
     tokens_per_second: float
@@ -25,7 +25,7 @@ class Chats:
     failed: int
 
 
-async def chats(engine: Engine, streams: int, answers: int) -> Chats:
+async def chats(engine: RunningEngine, streams: int, answers: int) -> ChatRun:
     """Ask for `answers` answers by `streams` streams."""
     left = iter(range(answers))
     first: list[float] = []
@@ -45,10 +45,10 @@ async def chats(engine: Engine, streams: int, answers: int) -> Chats:
         began = time.perf_counter()
         await asyncio.gather(*(stream(session) for _ in range(streams)))
         took = time.perf_counter() - began
-    return Chats((answers - failed) * TOKENS / took, first, failed)
+    return ChatRun((answers - failed) * TOKENS / took, first, failed)
 
 
-async def _first_text(session: aiohttp.ClientSession, engine: Engine, number: int) -> float:
+async def _first_text(session: aiohttp.ClientSession, engine: RunningEngine, number: int) -> float:
     """Read one answer to its end; return the time of its first text.
 
     Raises:

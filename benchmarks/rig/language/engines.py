@@ -33,7 +33,7 @@ _CONTINUOUS_ON_GPU = ("--continuous-batching", "--cb-max-memory-percent", "0.4")
 
 
 @dataclass(frozen=True)
-class Engine:
+class RunningEngine:
     """A running server."""
 
     port: int
@@ -43,7 +43,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> Iterator[Engine]:
+def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> Iterator[RunningEngine]:
     """Start a server on one core, or on the GPU and any cores; end it afterwards."""
     port = free_port()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
@@ -88,7 +88,7 @@ def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> It
             if process.poll() is not None or time.monotonic() - began > START_SECONDS:
                 raise RuntimeError(f"{kind} does not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.05)
-        yield Engine(port, model, round(time.monotonic() - began, 2))
+        yield RunningEngine(port, model, round(time.monotonic() - began, 2))
     finally:
         stop(process)
 

@@ -24,7 +24,7 @@ def chunk(document: str) -> bytes:
     return b"%x\r\n%s\r\n" % (len(event), event)
 
 
-class Engine(asyncio.Protocol):
+class StreamEngine(asyncio.Protocol):
     def __init__(self) -> None:
         self._received = b""
 
@@ -63,7 +63,7 @@ class Engine(asyncio.Protocol):
 async def main() -> None:
     gc.disable()  # a collection would delay tokens
     server = await asyncio.get_running_loop().create_server(
-        Engine, "127.0.0.1", int(sys.argv[1]), backlog=4096
+        StreamEngine, "127.0.0.1", int(sys.argv[1]), backlog=4096
     )
     await server.serve_forever()
 

@@ -18,7 +18,7 @@ PROMPT = "the ship left the harbour with grain and came to the port in the eveni
 PATIENCE_SECONDS = 30.0
 
 
-class Chat(asyncio.Protocol):
+class ChatConnection(asyncio.Protocol):
     """One connection, which is used again."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Chat(asyncio.Protocol):
             self.done.set_result(False)
 
 
-class Client:
+class ChatClient:
     """Chats with one proxy."""
 
     def __init__(self, url: str, tokens: int) -> None:
@@ -60,7 +60,7 @@ class Client:
             f"POST {where.path}/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n{body}"
         ).encode()
-        self._idle: list[Chat] = []
+        self._idle: list[ChatConnection] = []
 
     async def turn(self, rate: float, seconds: float) -> dict[str, object]:
         """Start chats at a rate in 1/s; return times to the first token in ms, and the number of failures."""
@@ -88,20 +88,20 @@ class Client:
         self._idle.append(chat)
         return 1000 * (chat.first - due)
 
-    async def _connection(self) -> Chat:
+    async def _connection(self) -> ChatConnection:
         while self._idle:
             chat = self._idle.pop()
             if not chat.transport.is_closing():
                 return chat
-        _, chat = await asyncio.get_running_loop().create_connection(Chat, *self._address)
+        _, chat = await asyncio.get_running_loop().create_connection(ChatConnection, *self._address)
         return chat
 
 
 async def main(tokens: int) -> None:
-    clients: dict[str, Client] = {}
+    clients: dict[str, ChatClient] = {}
     while line := await asyncio.to_thread(sys.stdin.readline):
         rate, seconds, url = line.split()
-        client = clients.setdefault(url, Client(url, tokens))
+        client = clients.setdefault(url, ChatClient(url, tokens))
         print(json.dumps(await client.turn(float(rate), float(seconds))), flush=True)
 
 

@@ -41,7 +41,7 @@ COLUMN_SECONDS = 10
 
 
 @dataclass(frozen=True)
-class Machine:
+class SlotMachine:
     """What a replica can do."""
 
     slots: int
@@ -57,7 +57,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LoadAnswer:
     """One request."""
 
     at: float
@@ -68,7 +68,7 @@ class Answer:
 
 
 @dataclass
-class Life:
+class PodLife:
     """One replica, in seconds of the machine's monotonic clock."""
 
     created: float
@@ -82,14 +82,14 @@ class Life:
 class Lives:
     """The replicas of one Inference, as a watch shows them."""
 
-    found: dict[str, Life] = field(default_factory=dict)
+    found: dict[str, PodLife] = field(default_factory=dict)
 
     def changed(self, before: Object | None, after: Object | None) -> None:
         """Take a change of a Pod."""
         now, pod = clock.monotonic(), after or before or {}
         if STANDBY_LABEL in (pod["metadata"].get("labels") or {}):
             return
-        life = self.found.setdefault(pod["metadata"]["uid"], Life(now))
+        life = self.found.setdefault(pod["metadata"]["uid"], PodLife(now))
         if after is None:
             life.gone = now
             life.leaving = life.leaving or now
@@ -166,7 +166,7 @@ def _within(start: float, end: float, first: float, last: float | None) -> float
 class Played:
     """One run."""
 
-    answers: list[Answer]
+    answers: list[LoadAnswer]
     lives: Lives
     start: float
     """Seconds of the machine's monotonic clock."""
@@ -180,7 +180,7 @@ class Played:
 class ScalingWorld:
     """One product; each run has an Inference of its own."""
 
-    def __init__(self, kube: Kube, data: DataDir, machine: Machine) -> None:
+    def __init__(self, kube: Kube, data: DataDir, machine: SlotMachine) -> None:
         self._kube, self._data, self._machine = kube, data, machine
         gateway = orjson.loads(data.ports.read_bytes())["gateway"]
         self._base = f"http://127.0.0.1:{gateway}/default"
@@ -261,7 +261,8 @@ class ScalingWorld:
         rows = await self.loaded("open_load.py", self.url(name), sent)
         await asyncio.sleep(max(start + seconds - clock.monotonic(), 0.0))
         answers = sorted(
-            (Answer(at - start, took, status) for at, took, status, _ in rows), key=lambda answer: answer.at
+            (LoadAnswer(at - start, took, status) for at, took, status, _ in rows),
+            key=lambda answer: answer.at,
         )
         return Played(answers, lives, start, seconds, unix, await self.changes(name))
 
@@ -365,7 +366,7 @@ async def _load(program: str, url: str) -> AsyncIterator[asyncio.subprocess.Proc
 
 
 @asynccontextmanager
-async def world(folder: Path, machine: Machine) -> AsyncIterator[ScalingWorld]:
+async def world(folder: Path, machine: SlotMachine) -> AsyncIterator[ScalingWorld]:
     """Yield a running product, and remove it afterwards."""
     stack = Stack(DataDir(folder / "data"))
     try:

@@ -76,7 +76,7 @@ class SlotServer:
             await asyncio.sleep(POLL_SECONDS)
 
 
-class TokenServer(SlotServer):
+class TokenSlotServer(SlotServer):
     """One replica."""
 
     def __init__(self, slots: int, step: float, prefill: float) -> None:
@@ -129,5 +129,5 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     model = SlotServer(chosen.slots, chosen.service)
     if chosen.step is not None:
-        model = TokenServer(chosen.slots, chosen.step, chosen.prefill)
+        model = TokenSlotServer(chosen.slots, chosen.step, chosen.prefill)
     asyncio.run(run(model, chosen.load))

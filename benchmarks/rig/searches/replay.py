@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rig.searches.surfaces import Surface
+from rig.searches.surfaces import MeasuredSurface
 from tuner.search import algorithms, transfer
 from tuner.search.decision_values import Confirm, Explore, Impossible, Recommend
 from tuner.search.next_decision import SearchStep
@@ -24,7 +24,7 @@ TO_THE_END = replace(SearchSettings(), regret=0.0, hopeless=0.0)
 class Noisy:
     """A surface whose measurements vary."""
 
-    surface: Surface
+    surface: MeasuredSurface
     seed: int
     deviations: Floats
     """Relative standard deviations, of which each spec has one."""
@@ -59,7 +59,7 @@ class Noisy:
 
 
 @dataclass(frozen=True)
-class Run:
+class SearchRun:
     """A search to its end."""
 
     recommended: int | None
@@ -75,7 +75,7 @@ def play(
     trials: int,
     settings: SearchSettings = TO_THE_END,
     models: Sequence[transfer.EarlierModel] = (),
-) -> Run:
+) -> SearchRun:
     """Run our search, one trial after the other."""
     problem = noisy.surface.problem
     observations: list[TrialObservation] = []
@@ -89,7 +89,7 @@ def play(
         if isinstance(decision, Recommend | Impossible):
             recommended = decision.index if isinstance(decision, Recommend) else None
             stated = decision.expected_regret if isinstance(decision, Recommend) else 1.0
-            return Run(recommended, (*course[1:], recommended), tuple(observations), stated)
+            return SearchRun(recommended, (*course[1:], recommended), tuple(observations), stated)
         assert isinstance(decision, Explore | Confirm)
         for row in decision.indices:
             course.append(decision.best)
@@ -97,7 +97,7 @@ def play(
             observations.append(noisy.measure(row, len(observations), confirms=confirms))
 
 
-def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> Run:
+def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> SearchRun:
     """Run another algorithm; it recommends the best measured spec, with the same allowance for noise."""
     problem = noisy.surface.problem
     observations: list[TrialObservation] = []
@@ -107,7 +107,7 @@ def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quanti
         (row,) = propose(problem, observations, unmeasured, 1, noisy.search_seed)
         observations.append(noisy.measure(row, time, confirms=False))
         course.append(_best_measured(observations, quantile))
-    return Run(course[-1], tuple(course), tuple(observations), 1.0)
+    return SearchRun(course[-1], tuple(course), tuple(observations), 1.0)
 
 
 def _best_measured(observations: Sequence[TrialObservation], quantile: float) -> int | None:
@@ -120,12 +120,12 @@ def _best_measured(observations: Sequence[TrialObservation], quantile: float) ->
     return best.index if best is not None else None
 
 
-def as_earlier(surface: Surface, run: Run) -> Earlier:
+def as_earlier(surface: MeasuredSurface, run: SearchRun) -> Earlier:
     """Return a search as one that others learn from."""
     return Earlier(surface.name, surface.problem, run.observations)
 
 
-def ratio(surface: Surface, row: int | None, *, smoothed: bool) -> float:
+def ratio(surface: MeasuredSurface, row: int | None, *, smoothed: bool) -> float:
     """Return the true value of a spec over the optimum, at most 1; 0 if it breaks a constraint or is None.
 
     Args:

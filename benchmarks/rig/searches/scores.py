@@ -10,7 +10,7 @@ from scipy.stats import beta, hypergeom
 
 from rig.harness import Bar, Interval, at_least, interval, median
 from rig.searches import replay, surfaces
-from rig.searches.replay import Noisy, Run
+from rig.searches.replay import Noisy, SearchRun
 from tuner.search.problem import Earlier
 
 SHARES = (0.05, 0.1, 0.2)
@@ -39,11 +39,11 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Result:
+class ScoredSearch:
     """The result of a search."""
 
     task: Task = field(repr=False)
-    run: Run
+    run: SearchRun
     ratio: float
     raw: float
     excess: float
@@ -53,7 +53,9 @@ class Result:
     """Of thought, per trial."""
 
 
-def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[str, Any], list[Bar]]:
+def summary(
+    every: Sequence[ScoredSearch], stopped: Sequence[ScoredSearch]
+) -> tuple[dict[str, Any], list[Bar]]:
     """Return figures and bars by group and of all services; kernels have no bars and are no services."""
     results: dict[str, Any] = {}
     bars: list[Bar] = []
@@ -74,7 +76,7 @@ def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[st
     return results, bars + _bars("all services", services)
 
 
-def of_group(results: Sequence[Result], stopped: Sequence[Result]) -> dict[str, Any]:
+def of_group(results: Sequence[ScoredSearch], stopped: Sequence[ScoredSearch]) -> dict[str, Any]:
     """Return the figures of one group, by method and budget, and of searches that stopped early."""
     figures: dict[str, Any] = {}
     for method, share in dict.fromkeys((result.task.method, result.task.share) for result in results):
@@ -97,7 +99,7 @@ def of_group(results: Sequence[Result], stopped: Sequence[Result]) -> dict[str, 
     return figures
 
 
-def _stopping(results: Sequence[Result]) -> dict[str, float]:
+def _stopping(results: Sequence[ScoredSearch]) -> dict[str, float]:
     missed = [1 - result.ratio for result in results]
     shares = [len(result.run.observations) / result.task.noisy.surface.problem.size for result in results]
     return {
@@ -108,7 +110,7 @@ def _stopping(results: Sequence[Result]) -> dict[str, float]:
     }
 
 
-def _bars(name: str, results: Sequence[Result]) -> list[Bar]:
+def _bars(name: str, results: Sequence[ScoredSearch]) -> list[Bar]:
     bars = [
         at_least(
             f"{name}: {method} at {share:.0%} of the space, mean ratio",
@@ -132,7 +134,7 @@ def _bars(name: str, results: Sequence[Result]) -> list[Bar]:
     return bars
 
 
-def _by_chance(services: Iterable[surfaces.Surface]) -> int:
+def _by_chance(services: Iterable[surfaces.MeasuredSurface]) -> int:
     """Return the exact median of the trials until a random order meets a spec within 5 %."""
     spaces = [
         (
@@ -147,7 +149,7 @@ def _by_chance(services: Iterable[surfaces.Surface]) -> int:
     return trials
 
 
-def _violations(name: str, results: Sequence[Result]) -> list[Bar]:
+def _violations(name: str, results: Sequence[ScoredSearch]) -> list[Bar]:
     ours = [
         result
         for result in results
@@ -162,7 +164,7 @@ def _violations(name: str, results: Sequence[Result]) -> list[Bar]:
     return [Bar(label, bound, VIOLATIONS_BAR, bound <= VIOLATIONS_BAR)]
 
 
-def _some(results: Sequence[Result], method: str, share: float) -> list[Result]:
+def _some(results: Sequence[ScoredSearch], method: str, share: float) -> list[ScoredSearch]:
     return [result for result in results if (result.task.method, result.task.share) == (method, share)]
 
 

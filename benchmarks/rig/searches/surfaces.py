@@ -34,7 +34,7 @@ LEAST_SPECS = 20
 
 
 @dataclass(frozen=True)
-class Surface:
+class MeasuredSurface:
     """A service under constraints, with a measurement of every spec."""
 
     name: str
@@ -81,9 +81,9 @@ def _neighbours(rank: Sequence[int], ordered: Sequence[bool]) -> Iterator[list[i
             yield near
 
 
-def load(directory: Path) -> list[Surface]:
+def load(directory: Path) -> list[MeasuredSurface]:
     """Return every service of every table in a directory, under each of its bounds."""
-    results: list[Surface] = []
+    results: list[MeasuredSurface] = []
     tables = {path: _rows(path) for path in sorted(directory.rglob("*.csv*"))}
     prices = _prices(tables.values())
     for path, rows in tables.items():
@@ -141,7 +141,7 @@ def _ranks(columns: Sequence[Sequence[float]]) -> Integers:
     return np.array(ranks, dtype=np.int64).T
 
 
-def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
+def _slices(rows: Sequence[Row]) -> Iterator[MeasuredSurface]:
     """DNNs on slices of a GPU: requests per second and slice, under a bound of the latency."""
     for service, of_one in _by(rows, "model").items():
         columns = [[float(row[name]) for row in of_one] for name in ("mig_gpc", "batch", "procs")]
@@ -165,10 +165,10 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
                 expected_margins=_expected_margins(margins, np.log(slices), at_once),
             )
             name = f"{service} latency<={bound:g}ms" if bound else service
-            yield Surface(name, service, "slices", number, problem, objective, margins, boots)
+            yield MeasuredSurface(name, service, "slices", number, problem, objective, margins, boots)
 
 
-def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surface]:
+def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[MeasuredSurface]:
     """Language models on GPU profiles by load: tokens per cost, under bounds of TTFT and ITL."""
     kinds = sorted({row["gpu_type"] for row in rows})  # of all services, as they learn from each other
     for service, of_one in _by(rows, "model").items():
@@ -199,7 +199,7 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
                 expected_margins=_expected_margins(margins, np.log(cost), users),
             )
             name = f"{service} ttft<={bound[0]:g}ms itl<={bound[1]:g}ms" if bound else service
-            yield Surface(name, service, "profiles", number, problem, objective, margins, boots)
+            yield MeasuredSurface(name, service, "profiles", number, problem, objective, margins, boots)
 
 
 def _expected(metric: str, log_cost: Floats, log_at_once: Floats) -> Floats:
@@ -215,7 +215,7 @@ def _expected_margins(margins: Floats, log_cost: Floats, log_at_once: Floats) ->
     return np.repeat(latency[:, None], margins.shape[1], axis=1)
 
 
-def _kernel(name: str, rows: Sequence[Row]) -> Surface:
+def _kernel(name: str, rows: Sequence[Row]) -> MeasuredSurface:
     """A kernel's parameters: a discrete space with invalid points; the shortest time wins."""
     axes = [column for column in rows[0] if column != "valid" and not column.startswith(("time_ms", "n_rep"))]
     columns = [[float(row[axis]) for row in rows] for axis in axes]
@@ -232,7 +232,7 @@ def _kernel(name: str, rows: Sequence[Row]) -> Surface:
         log_cost=np.zeros(len(rows)),
     )
     objective = np.where(boots, -np.log(np.where(boots, time, 1.0)), -np.inf)
-    return Surface(name, name, "kernels", 0, problem, objective, _margins([], boots), boots)
+    return MeasuredSurface(name, name, "kernels", 0, problem, objective, _margins([], boots), boots)
 
 
 def _log_bounds(bounds: Iterable[float]) -> tuple[float, ...]:

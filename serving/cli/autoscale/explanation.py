@@ -132,7 +132,8 @@ def _next(scaler: Object) -> str:
         lines += _replicas_of(decision, forecast)
     if decision.get("startupSeconds"):
         lines.append(
-            f"A replica that is ordered now is ready within {formatting.duration(decision['startupSeconds'])}."
+            "A replica that is ordered now is ready within"
+            f" {formatting.duration(decision['startupSeconds'])}."
         )
     keep = (state.get("learned") or {}).get("keepAliveSeconds")
     if (scaler.get("spec") or {}).get("minReplicas", 1) == 0 and keep is not None:

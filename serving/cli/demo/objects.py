@@ -12,8 +12,9 @@ from serving.cli.demo.console import Story
 from serving.cli.output import tables
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import conditions
 
 NAMESPACE = "default"
 WAIT_SECONDS = 60.0

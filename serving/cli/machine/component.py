@@ -95,9 +95,9 @@ def main(arguments: Sequence[str], kept_descriptors: Sequence[int] = ()) -> int:
             owners = [
                 name for name, other in DECLARATIONS.items() if is_in_pod and other.kept_by == options.name
             ]
-            keeping = [pod_sockets.keeping(data_dir.liveness(owner), kept) for owner in owners]
+            keepers = [pod_sockets.copies_kept(data_dir.liveness(owner), kept) for owner in owners]
             work = partial(run, data_dir, configuration)
-            runner.run(_until_stopped(work, [answering, *keeping], stopping))
+            runner.run(_until_stopped(work, [answering, *keepers], stopping))
     except* errors.LeadershipLost as group:
         lost = _first(group)
     except* errors.UserError as group:

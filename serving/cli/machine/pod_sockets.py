@@ -29,7 +29,7 @@ async def recover(keeper: Path, kept: KeptSockets) -> None:
 
 
 @asynccontextmanager
-async def keeping(owner: Path, kept: KeptSockets) -> AsyncIterator[None]:
+async def copies_kept(owner: Path, kept: KeptSockets) -> AsyncIterator[None]:
     """During the block, keep copies of another component's sockets in `kept`, also while it does not run.
 
     `owner` is the Unix socket of that component's liveness.

@@ -14,7 +14,8 @@ from serving.cli.model import contents
 from serving.cli.output import tables
 from serving.cli.target import full_name
 from serving.planning.models.version import is_finished
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 
 if TYPE_CHECKING:
     from serving.kube import Kube

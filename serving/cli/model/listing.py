@@ -19,8 +19,9 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.objects import Object, is_deleting
 from serving.planning.models import retention
-from serving.resources import conditions, kinds
+from serving.resources import kinds
 from serving.resources.formats import ages
+from serving.resources.kubernetes import conditions
 
 if TYPE_CHECKING:
     from serving.kube import Kube

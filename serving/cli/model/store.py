@@ -10,7 +10,8 @@ from serving import errors
 from serving.cli.target import Target
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 
 if TYPE_CHECKING:
     from serving.kube import Kube

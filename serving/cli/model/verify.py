@@ -47,9 +47,8 @@ def verify(
         files = await asyncio.to_thread(store.verify, status["digest"], deep=True)
         _compare(name, status, {file.path: file.digest for file in files})
         print(f"{name}: {status['digest']}")
-        print(
-            f"  {len(files)} files, {decimal(sum(file.size for file in files))}: the seal and all digests match"
-        )
+        total = decimal(sum(file.size for file in files))
+        print(f"  {len(files)} files, {total}: the seal and all digests match")
         keys = [_read(path) for path in key or []] or await _keys_of_model(
             kube, target.namespace, version["spec"]["modelName"]
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serving.objects import Object
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 """Reasons to wait that pass by themselves."""

@@ -16,8 +16,9 @@ from serving.cli.options import with_target
 from serving.cli.session import UNLIMITED, with_kube
 from serving.cli.target import Target, kind_of
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.formats import label_selector
+from serving.resources.kubernetes import conditions
 
 if TYPE_CHECKING:
     from serving.kube import Kube

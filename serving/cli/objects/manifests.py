@@ -112,7 +112,8 @@ def _bodies_of_file(file: str, content: str) -> Iterator[tuple[str, Any]]:
         source = f"{file} document {number}" if len(parsed) > 1 else file
         if (copied := size - len(content)) > MOST_COPIED:
             raise errors.UserError(
-                f"{source}: aliases may add at most {MOST_COPIED} characters, got {copied}: write fewer of them"
+                f"{source}: aliases may add at most {MOST_COPIED} characters, got {copied}:"
+                " write fewer of them"
             )
         if rule := json_values.broken_rule(body):
             raise errors.UserError(f"{source}: {rule}")

@@ -11,9 +11,9 @@ from serving.cli.objects import container_states
 from serving.cli.output import tables
 from serving.objects import Object, is_deleting
 from serving.resources import names
-from serving.resources.conditions import find
 from serving.resources.formats import ages
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes.conditions import find
 
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")
 _TIMES = ("creationTimestamp", "deletionTimestamp")

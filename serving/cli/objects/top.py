@@ -18,8 +18,9 @@ from serving.cli.output.tables import TextTable
 from serving.cli.session import with_kube
 from serving.cli.target import NamedKind, Target, named
 from serving.objects import Object
-from serving.resources import kinds, names, pod_phases
+from serving.resources import kinds, names
 from serving.resources.formats import quantity
+from serving.resources.kubernetes import pod_phases
 
 if TYPE_CHECKING:
     from serving.kube import Kube

@@ -9,8 +9,8 @@ from serving.cli.output import tables
 from serving.cli.output.tables import TextTable
 from serving.objects import Object
 from serving.pages import formatting
-from serving.resources import conditions
 from serving.resources.formats import ages
+from serving.resources.kubernetes import conditions
 from serving.resources.tuning.experiment import (
     Constraint,
     Objective,

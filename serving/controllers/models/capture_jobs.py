@@ -8,7 +8,8 @@ from serving.planning.models import capture, capture_job
 from serving.planning.models.capture import CaptureStep, ObservedCapture
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.volume import AUTO
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import Settings
 
 

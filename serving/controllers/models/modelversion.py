@@ -30,7 +30,7 @@ from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.policy import Examination
 from serving.resources import kinds
-from serving.resources.conditions import StatusReason
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.resources.model import Phase
 from serving.settings import Settings
 

@@ -24,7 +24,8 @@ _CALL_SHIM = (
 )
 """Program of a bare interpreter that calls a function of the shim; its argument is `_ROOT`."""
 _TRY_NOTIFICATION = (
-    "import sys; sys.path.append(sys.argv[1]); from serving.system.isolation import bind_notification, namespaces;"
+    "import sys; sys.path.append(sys.argv[1]);"
+    "from serving.system.isolation import bind_notification, namespaces;"
     "bind_notification.check_receiver();"
     "namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1); bind_notification.install()"
 )

@@ -121,8 +121,8 @@ def volume_refusals(
         elif kind == "image" and namespace and _is_foreign(body["reference"], namespace):
             yield Cause(
                 f"{path}.image.reference",
-                f"{body['reference']!r} must begin with {names.LOCAL_REGISTRY}/{namespace}/: a model that was built "
-                "here can be mounted in its own namespace alone",
+                f"{body['reference']!r} must begin with {names.LOCAL_REGISTRY}/{namespace}/: a model that was"
+                " built here can be mounted in its own namespace alone",
             )
         elif kind in ("configMap", "secret"):
             yield from _item_refusals(f"{path}.{kind}", body)

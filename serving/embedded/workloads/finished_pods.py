@@ -11,7 +11,8 @@ from serving import errors
 from serving.embedded.workloads.pods import read
 from serving.kube import Informer, Kube
 from serving.objects import Object
-from serving.resources import kinds, pod_phases
+from serving.resources import kinds
+from serving.resources.kubernetes import pod_phases
 
 log = logging.getLogger(__name__)
 

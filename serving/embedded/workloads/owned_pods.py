@@ -15,7 +15,7 @@ from serving.kube import Informer, Key, Kube
 from serving.kube.cache import Cache, owner_uids
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes.events import EventToEmit
 
 T = TypeVar("T")
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
-from serving.resources import conditions, names, pod_phases
+from serving.resources import names
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import conditions, pod_phases
 
 BURST_REPLICAS = 500
 """The most Pods that an owner creates in one step, which leaves the event loop time for all other work:

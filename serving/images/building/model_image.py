@@ -124,7 +124,8 @@ def _read_manifest(
     if framework and output.framework and framework != output.framework:
         raise errors.Permanent(
             "InvalidManifest",
-            f"{names.MANIFEST_FILE}: framework: must be the ModelVersion's {framework!r}, got {output.framework!r}",
+            f"{names.MANIFEST_FILE}: framework: must be the ModelVersion's {framework!r}, got"
+            f" {output.framework!r}",
         )
     return output
 

@@ -76,8 +76,8 @@ def _build(output: CaptureSource, store: ModelStore, repository: str) -> Built:
     except PermissionError as error:
         raise errors.Temporary(
             "OutputNotReadable",
-            f"{error.filename}: user {os.geteuid()} and group {os.getegid()} may not read it: let the Job write"
-            " files that all may read, or name its user in securityContext.runAsUser",
+            f"{error.filename}: user {os.geteuid()} and group {os.getegid()} may not read it: let the Job"
+            " write files that all may read, or name its user in securityContext.runAsUser",
         ) from error
 
 

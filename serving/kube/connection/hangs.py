@@ -48,7 +48,8 @@ async def unless_hung(
             spent = asyncio.get_running_loop().time() - started
             if await _accepts(server):
                 raise errors.Hung(
-                    f"the API at {server} accepts connections, but has not answered for {spent:.0f} s ({request})"
+                    f"the API at {server} accepts connections, but has not answered for {spent:.0f} s"
+                    f" ({request})"
                 )
             raise errors.Unavailable(f"{request}: {server} has not answered for {spent:.0f} s")
         return waiting.result()

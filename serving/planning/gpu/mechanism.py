@@ -9,8 +9,8 @@ from serving.objects import Object
 from serving.planning.gpu import pod
 from serving.planning.gpu.share import Mechanism, RenderedShare
 from serving.planning.models.volume import is_one_machine
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 from serving.resources.inference import Gpu, Predictor
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 
 AUTO: Final = "auto"
 _PREFERENCE: tuple[Mechanism, ...] = ("mig", "ack", "hami", "mps")

@@ -17,10 +17,11 @@ from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import VolumeSource
-from serving.resources import conditions, kinds
-from serving.resources.conditions import StatusReason
+from serving.resources import kinds
 from serving.resources.engine import Engine
 from serving.resources.inference import AutoScale, InferenceSpec, Predictor
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import StatusReason
 
 MODEL_VERSION_BLOCKED = "ModelVersionBlocked"
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from serving.objects import Object
 from serving.planning.models.volume import IMAGE, VolumeChoice
 from serving.resources import kinds
-from serving.resources.cluster_versions import ClusterVersions
-from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.settings import RuntimeImageSettings
 
 

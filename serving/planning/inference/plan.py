@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serving.objects import Object
-from serving.resources.events import EventToEmit
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes.events import EventToEmit
 
 
 @dataclass(frozen=True)

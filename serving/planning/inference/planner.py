@@ -15,8 +15,8 @@ from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Action, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name
 from serving.resources import engine, kinds
-from serving.resources.conditions import StatusReason
 from serving.resources.inference import InferenceSpec
+from serving.resources.kubernetes.conditions import StatusReason
 
 FINALIZER = "slipway.dev/inference"
 """Holds an Inference until its Route, and then its replicas, have been deleted."""

@@ -15,7 +15,7 @@ from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.revision import Revision
 from serving.resources import kinds, names
-from serving.resources.conditions import StatusReason
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.settings import RuntimeImageSettings
 
 _PREFETCHING = "Prefetching"

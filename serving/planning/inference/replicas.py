@@ -11,8 +11,8 @@ from typing import Any
 
 from serving.objects import Object, is_deleting
 from serving.planning.inference import model_volume
-from serving.resources import conditions, pod_phases
-from serving.resources.conditions import StatusReason
+from serving.resources.kubernetes import conditions, pod_phases
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.settings import DEFAULTS, RuntimeImageSettings
 
 SCALED_TO_ZERO = "ScaledToZero"
@@ -172,8 +172,8 @@ def _container_problem(
     if _NO_IMAGE_VOLUMES in str(waiting.get("message")):
         return StatusReason(
             "ImageVolumesUnsupported",
-            f"{label}: the container runtime of node {node} cannot mount the model, as it has no image volumes "
-            "(containerd has them from 2.1 on)",
+            f"{label}: the container runtime of node {node} cannot mount the model, as it has no image"
+            " volumes (containerd has them from 2.1 on)",
         )
     if waiting.get("reason") not in (None, "CrashLoopBackOff", *_STARTING):
         message = f"{label}: {waiting.get('message', '')}".removesuffix(": ")

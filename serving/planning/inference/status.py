@@ -15,9 +15,10 @@ from serving.planning.inference.arms import Arm
 from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, autoscaler_name
-from serving.resources import conditions, kinds, names
-from serving.resources.conditions import Condition, StatusReason
-from serving.resources.events import EventToEmit
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import Condition, StatusReason
+from serving.resources.kubernetes.events import EventToEmit
 
 _PROGRESSING = frozenset(
     {
@@ -323,8 +324,8 @@ def _scaling_active(state: InferenceState, arms: Sequence[Arm]) -> Condition:
     messages = [sized.message] if sized.message else []
     if state.observed.is_of_cluster:
         messages += [
-            f"predictor {arm.predictor.name}: autoScale.standby is {arm.predictor.auto_scale.standby}, and has"
-            " no effect on a cluster, which keeps no standby replicas"
+            f"predictor {arm.predictor.name}: autoScale.standby is {arm.predictor.auto_scale.standby}, and"
+            " has no effect on a cluster, which keeps no standby replicas"
             for arm in arms
             if arm.predictor.auto_scale.standby
         ]

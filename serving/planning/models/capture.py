@@ -18,9 +18,10 @@ from serving.planning.models import capture_job, job_output, volume
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.version import CORRECTABLE, BuildImage, FailVersion, WaitForSource
 from serving.planning.models.volume import AUTO
-from serving.resources import conditions, names
-from serving.resources.cluster_versions import ClusterVersions
-from serving.resources.conditions import StatusReason
+from serving.resources import names
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.resources.model import ModelSpec
 from serving.settings import RuntimeImageSettings
 
@@ -149,7 +150,8 @@ def next_step(
         return _cannot_capture(
             job,
             "RegistryMissing",
-            f"the output is captured to a registry: set spec.registry of Model {version['spec']['modelName']}",
+            "the output is captured to a registry: set spec.registry of Model"
+            f" {version['spec']['modelName']}",
         )
     if observed.pods and (captured := _result(observed.pods[0])) is not None:
         return _of_own_pod(job, captured, policy.registry.repository)
@@ -181,7 +183,8 @@ def _of_own_pod(job: TrainingJob, captured: Captured, repository: str) -> Captur
             job,
             "OutputElsewhere",
             f"{job_output.full_name(job.object)} pushed its output to {captured.repository}, and not to"
-            f" {repository} of its Model: {names.CAPTURE_REPOSITORY_ENV} and spec.registry.repository must be the same",
+            f" {repository} of its Model: {names.CAPTURE_REPOSITORY_ENV} and spec.registry.repository must be"
+            " the same",
         )
     return BuildImage(job, f"{repository}@{captured.digest}")
 
@@ -195,9 +198,9 @@ def _create(
         return _cannot_capture(
             job,
             "OutputNotCaptured",
-            f"the output was on volume {output.mount['name']}, which ends with its Pod: run the Job again with"
-            f" the output on a {', '.join(capture_job.VOLUMES[:-1])} or {capture_job.VOLUMES[-1]} volume, or"
-            f" with a container that captures it ({_SAMPLE})",
+            f"the output was on volume {output.mount['name']}, which ends with its Pod: run the Job again"
+            f" with the output on a {', '.join(capture_job.VOLUMES[:-1])} or {capture_job.VOLUMES[-1]}"
+            f" volume, or with a container that captures it ({_SAMPLE})",
         )
     return CreateCapture(capture_job.render(capture_job.Capture(version, job.object, output, policy), images))
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from serving.objects import Object, is_deleting
 from serving.planning.models.version import is_ready
-from serving.resources import conditions, kinds
-from serving.resources.conditions import Condition
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import Condition
 
 
 def must_be_created(versions: Iterable[Mapping[str, Any]]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.resources import names
-from serving.resources.conditions import StatusReason
+from serving.resources.kubernetes.conditions import StatusReason
 
 NO_CODE = "noCode"
 """No file may have code."""

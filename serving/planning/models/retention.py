@@ -7,9 +7,10 @@ from typing import Any
 from serving.objects import Object
 from serving.planning.models import volume
 from serving.planning.models.version import is_ready
-from serving.resources import conditions, names, pod_phases
-from serving.resources.cluster_versions import ClusterVersions
-from serving.resources.conditions import Condition
+from serving.resources import names
+from serving.resources.kubernetes import conditions, pod_phases
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
+from serving.resources.kubernetes.conditions import Condition
 
 RELEASED = "Released"
 """Condition of a ModelVersion that is being deleted: False, with the users, while the version is in use."""

@@ -13,9 +13,10 @@ from serving.objects import Object, is_deleting
 from serving.planning.models import policy
 from serving.planning.models.job_kind import TrainingJob, UnknownJob, of_reference
 from serving.planning.models.policy import Examination, ModelPolicy
-from serving.resources import conditions, kinds, names
-from serving.resources.conditions import Condition, StatusReason
+from serving.resources import kinds, names
 from serving.resources.formats import file_list
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import Condition, StatusReason
 from serving.resources.model import Phase
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 
 VolumeSource = Literal["image", "copy"]
 AUTO = "auto"

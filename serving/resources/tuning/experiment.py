@@ -349,8 +349,8 @@ class ProfilingExperimentSpec(Base):
     max_duration: Annotated[
         Duration | None,
         Field(
-            description="Time after which no trial is started; time in which the experiment is suspended or over"
-            " does not count."
+            description="Time after which no trial is started; time in which the experiment is suspended or"
+            " over does not count."
         ),
     ] = None
     max_cost: Annotated[Amount | None, Field(description="Maximum cost of the trials, by the prices.")] = None

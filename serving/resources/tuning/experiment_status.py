@@ -124,8 +124,8 @@ class ProfilingExperimentStatus(Base):
     suspended_seconds: Annotated[
         float,
         Field(
-            description="Earlier time in which the experiment was suspended or over, which maxDuration does not"
-            " count."
+            description="Earlier time in which the experiment was suspended or over, which maxDuration does"
+            " not count."
         ),
     ] = 0
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from serving.resources import conditions, names
+from serving.resources import names
+from serving.resources.kubernetes import conditions
 
 
 class Phase(NamedTuple):

@@ -5,11 +5,11 @@ time. Differences between services are in the routes.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from serving import grpc_status
 from serving.router.envoy import local_replies, module, token_filters, weights
 from serving.router.envoy.counts import statistics
+from serving.router.envoy.local_replies import Json
 from serving.router.envoy.routes import ASSIGN_FILTER, BRIDGE_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 
@@ -22,7 +22,6 @@ COOKIE = "slipway-caller"
 """The cookie of a caller's identity, see `ASSIGN_CALLER`."""
 _GATEWAY = "slipway-gateway"
 """The cluster of the gateway process, which serves xDS."""
-Json = dict[str, Any]
 
 _LEAST_IDLE_SECONDS = 5
 """Idle time of a stream near the limit of memory: models generate a token every second at least."""

@@ -16,6 +16,7 @@ _OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
 `grpc_status.STATUS_OF`."""
 
 Json = dict[str, Any]
+"""A part of Envoy's configuration as JSON."""
 
 
 class _GatewayError(NamedTuple):

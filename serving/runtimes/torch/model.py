@@ -37,7 +37,8 @@ class TorchModel:
         if manifest.inputs and manifest.inputs != program.inputs:
             raise errors.Permanent(
                 "UnsupportedModel",
-                f"{names.MANIFEST_FILE}: inputs: must be the program's {program.inputs}, got {manifest.inputs}",
+                f"{names.MANIFEST_FILE}: inputs: must be the program's {program.inputs},"
+                f" got {manifest.inputs}",
             )
         self._program = program
         self.inputs = program.inputs

@@ -66,7 +66,7 @@ async def until(output: Callable[[], str], text: str) -> str:
 
 
 def creation(kubectl: Kubectl, obj: Object) -> Callable[[], str]:
-    """Return what creates an object without storing it, and returns the whole output."""
+    """Return a function that creates an object by a dry run, and returns the whole output of kubectl."""
 
     def create() -> str:
         process = kubectl.start("create", "--dry-run=server", "--validate=false", "-f", "-")

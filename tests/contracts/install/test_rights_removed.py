@@ -9,14 +9,15 @@ import pytest
 
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import conditions
 from tests.objects import rights_stories as stories
 from tests.objects import training_jobs
 from tests.objects.contract_objects import eventually
 from tests.objects.training_jobs import JOB_SET, RAY_JOB, served
 from tests.rig.control_plane import discovery
-from tests.rig.control_plane.component_processes import CONTROLLERS, GATEWAY, Component, Installation
+from tests.rig.control_plane.component_processes import CONTROLLERS, GATEWAY, ComponentProcess, Installation
 from tests.rig.control_plane.job_definitions import defined, until_held
 from tests.rig.control_plane.recorded_requests import RecordingProxy
 from tests.rig.machine.addresses import own
@@ -60,7 +61,7 @@ def _namespace(objects: list[Object]) -> str:
     return next(str(obj["metadata"]["name"]) for obj in objects if obj["kind"] == "Namespace")
 
 
-async def until_not_ready(component: Component, reason: str) -> None:
+async def until_not_ready(component: ComponentProcess, reason: str) -> None:
     async def reports() -> bool:
         status, text = await component.readiness()
         return status == 503 and reason in text

@@ -32,7 +32,7 @@ from tests.rig.control_plane.granted_rights import Right, granted
 from tests.rig.control_plane.job_definitions import defined, end, until_held
 from tests.rig.control_plane.kubectl import KUBECTL
 from tests.rig.control_plane.played_node import played_node
-from tests.rig.control_plane.recorded_requests import RecordingProxy, Request, source_address
+from tests.rig.control_plane.recorded_requests import RecordedRequest, RecordingProxy, source_address
 from tests.rig.machine.addresses import own
 from tests.rig.machine.ports import free_port
 from tests.rig.servers.gateway import backend
@@ -329,7 +329,9 @@ async def test_roles_in_one_namespace_are_enough_where_it_alone_is_watched(
     compare(rights, requests, OPTIONAL | {(CONTROLLERS, "", "nodes", verb) for verb in ("get", "list")})
 
 
-def compare(rights: list[Right], requests: set[Request], optional: set[tuple[str, str, str, str]]) -> None:
+def compare(
+    rights: list[Right], requests: set[RecordedRequest], optional: set[tuple[str, str, str, str]]
+) -> None:
     """Check that each right is used, and that only the `optional` ones are asked for in vain."""
     assert len(rights) > 60
     unused = [right for right in rights if not any(map(right.covers, requests))]
@@ -350,7 +352,7 @@ async def of_stories(
     kubeconfig: Path,
     folder: Path,
     **settings: object,
-) -> set[Request]:
+) -> set[RecordedRequest]:
     """Return the requests of all components during all stories, which end once every right is used."""
     address, scheduler = await source_address(kubeconfig), f"played-{namespace}"
     if ipaddress.ip_address(address).is_loopback:

@@ -8,7 +8,7 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS, Settings
 from tests.contracts.conftest import Machine
-from tests.contracts.traffic.digits_world import Replicas, World
+from tests.contracts.traffic.digits_world import DigitsReplicas, DigitsWorld
 from tests.objects import rights_stories as stories
 from tests.rig.servers.gateway import envoys_have_ended
 
@@ -32,13 +32,13 @@ async def world(
     controller_settings: Settings,
     component_kubeconfig: Path,
     tmp_path: Path,
-) -> AsyncIterator[World]:
-    replicas = Replicas()
+) -> AsyncIterator[DigitsWorld]:
+    replicas = DigitsReplicas()
     with envoys_have_ended():
         async with replicas.at(machine.address):
             for version in ("v1", "v2"):
                 await kube.create(kinds.MODEL_VERSION, stories.version(namespace, version, "m", tmp_path))
-            yield World(
+            yield DigitsWorld(
                 kube,
                 namespace,
                 component_kubeconfig,

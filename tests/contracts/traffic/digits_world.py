@@ -11,7 +11,8 @@ from aiohttp import web
 
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.settings import GatewaySettings, Settings
 from tests.objects import rights_stories as stories
 from tests.objects.contract_objects import eventually
@@ -24,7 +25,7 @@ STORY_SECONDS = 60.0
 """Longest wait for one step, which takes some seconds on a machine with other work."""
 
 
-class Replicas:
+class DigitsReplicas:
     """All replicas, at one address: the readiness path of each revision answers once it is in `ready`."""
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Replicas:
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class DigitsWorld:
     """A namespace with the Inference `digits`, as its user sees it."""
 
     kube: Kube
@@ -58,7 +59,7 @@ class World:
     root: Path
     settings: Settings
     scheduler: str
-    replicas: Replicas
+    replicas: DigitsReplicas
 
     def predictor(self, name: str, version: str, readiness: str, weight: int) -> Object:
         """Return a predictor whose revisions have a readiness path, by which gateways prove them."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from serving.resources import kinds, names
-from tests.contracts.traffic.digits_world import STORY_SECONDS, World, accepted_weights, keep_asking
+from tests.contracts.traffic.digits_world import STORY_SECONDS, DigitsWorld, accepted_weights, keep_asking
 from tests.objects.contract_objects import eventually
 from tests.rig.control_plane.convergence import running
 from tests.rig.control_plane.faulty_api import FaultyApi, token_of
@@ -87,7 +87,7 @@ Fault = Callable[[FaultyApi], AbstractAsyncContextManager[None]]
 
 @pytest.mark.parametrize(("fault", "changes"), [(refusing, 12), (slow, 1), (away, 1)])
 async def test_no_request_fails_and_no_object_is_made_twice_during_changes(
-    world: World, faulty_api: FaultyApi, fault: Fault, changes: int
+    world: DigitsWorld, faulty_api: FaultyApi, fault: Fault, changes: int
 ) -> None:
     async with world.gateway("a") as first, world.gateway("b") as second:
         await world.create(world.predictor("stable", "v1", "/first", 100))
@@ -116,13 +116,13 @@ async def test_no_request_fails_and_no_object_is_made_twice_during_changes(
         assert set(faulty_api.refused) == {409, 410, 429, 500}
 
 
-async def until_accepted(world: World, percent: dict[str, float]) -> None:
+async def until_accepted(world: DigitsWorld, percent: dict[str, float]) -> None:
     """Wait until both gateways serve with these weights."""
     await world.ready()
     await world.until(kinds.ROUTE, lambda route: accepted_weights(route) == {"a": percent, "b": percent})
 
 
-async def objects(world: World) -> dict[str, int]:
+async def objects(world: DigitsWorld) -> dict[str, int]:
     """Return the number of the Inference's objects by kind."""
     labels = f"{names.INFERENCE_LABEL}=digits"
     made = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)

@@ -6,11 +6,12 @@ Pods run in the API alone, on the played machine of the suite.
 import pytest
 
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from tests.contracts.traffic.digits_world import (
     REFUSAL,
     STORY_SECONDS,
-    World,
+    DigitsWorld,
     accepted_weights,
     answered_by,
     keep_asking,
@@ -36,7 +37,7 @@ def names_the_refusal(inference: Object) -> bool:
     return condition.get("status") == "False" and REFUSAL in condition["message"]
 
 
-async def test_new_revision_gets_the_traffic_once_a_gateway_has_proven_it(world: World) -> None:
+async def test_new_revision_gets_the_traffic_once_a_gateway_has_proven_it(world: DigitsWorld) -> None:
     async with world.gateway("a") as url:
         await world.create(world.predictor("stable", "v1", "/first", 100))
         first, _ = served(await world.ready())
@@ -59,7 +60,7 @@ async def test_new_revision_gets_the_traffic_once_a_gateway_has_proven_it(world:
         assert set(answers) == {200}
 
 
-async def test_two_gateways_acknowledge_a_change_of_weights(world: World) -> None:
+async def test_two_gateways_acknowledge_a_change_of_weights(world: DigitsWorld) -> None:
     async with world.gateway("a") as first, world.gateway("b") as second:
         await world.create(*world.split(90, 10))
         await world.ready()

@@ -16,7 +16,8 @@ from autoscaler.signals.exposition import Counts, ScaleTargetName, TargetTokens
 from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment

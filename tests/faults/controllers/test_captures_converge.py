@@ -21,7 +21,8 @@ from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.kube import Watches
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import finished_jobs

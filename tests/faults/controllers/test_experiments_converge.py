@@ -9,7 +9,8 @@ import pytest
 from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import ready_version
 from tests.objects.tuning import experiments

@@ -8,7 +8,8 @@ from serving import errors
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version
 from tests.rig.control_plane.convergence import QUICK, Case, kill, running, until

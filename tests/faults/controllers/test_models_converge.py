@@ -278,7 +278,7 @@ async def test_unused_versions_are_deleted_with_their_images_when_each_write_is_
     assert await end_of_life_case(tmp_path).survives_failures(done=False) > 15
 
 
-async def test_unused_versions_are_deleted_with_their_images_when_the_controller_is_killed_after_each_write_in_turn(
+async def test_unused_versions_end_with_their_images_when_the_controller_is_killed_after_each_write_in_turn(
     tmp_path: Path,
 ) -> None:
     assert await end_of_life_case(tmp_path).survives_kills(done=True) > 15

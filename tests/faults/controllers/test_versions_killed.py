@@ -13,7 +13,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from tests.rig.control_plane.model_controllers import Life, control
+from tests.rig.control_plane.model_controllers import ModelLife, control
 from tests.rig.servers.api_process import ApiProcess
 from tests.rig.servers.registry_server import RegistryServer
 
@@ -48,10 +48,10 @@ def registry(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-async def life(api: ApiProcess, registry: RegistryServer, tmp_path: Path) -> AsyncIterator[Life]:
+async def life(api: ApiProcess, registry: RegistryServer, tmp_path: Path) -> AsyncIterator[ModelLife]:
     """The user of an API without controllers, with a Model that has a registry."""
     async with await connect(api.data_dir.kubeconfig, component="test") as kube:
-        user = Life(kube, DataDir(tmp_path / "data"), "default")
+        user = ModelLife(kube, DataDir(tmp_path / "data"), "default")
         await user.with_registry(registry.host)
         yield user
 
@@ -64,7 +64,7 @@ def weights(tmp_path: Path, number: int) -> str:
 
 
 async def test_versions_become_ready_when_the_api_is_killed_repeatedly(
-    api: ApiProcess, life: Life, tmp_path: Path
+    api: ApiProcess, life: ModelLife, tmp_path: Path
 ) -> None:
     controllers = asyncio.create_task(control(life.kube, life.data))
     try:
@@ -82,7 +82,7 @@ async def test_versions_become_ready_when_the_api_is_killed_repeatedly(
 
 
 async def test_a_version_becomes_ready_when_its_builder_is_killed_at_any_moment(
-    api: ApiProcess, registry: RegistryServer, life: Life, tmp_path: Path
+    api: ApiProcess, registry: RegistryServer, life: ModelLife, tmp_path: Path
 ) -> None:
     await life.version("v1", path=weights(tmp_path, 1))
     phases: list[str] = []

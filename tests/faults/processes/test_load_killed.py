@@ -32,7 +32,8 @@ from tuner.settings import LoadSettings
 
 async def main():
     plan = LoadPlan("closed", (LoadRequest("GET", "/"),))
-    async with Generator.start("http://127.0.0.1:9", plan, LoadSettings(), [CORES], user_ids=user_ids()) as generator:
+    started = Generator.start("http://127.0.0.1:9", plan, LoadSettings(), [CORES], user_ids=user_ids())
+    async with started as generator:
         print(*(locust._process.pid for locust in generator._locusts), flush=True)
         await generator.window(2, 600)
 

@@ -35,7 +35,10 @@ CONTAINER = {
 }
 CONNECT = """
 import os, socket, sys
-for user in map(int, sys.argv[2:]): os.setgroups([]); os.setresgid(user, user, user); os.setresuid(user, user, user)
+for user in map(int, sys.argv[2:]):
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
 try: socket.socket(socket.AF_UNIX).connect(sys.argv[1])
 except OSError as error: print(type(error).__name__, flush=True)
 """

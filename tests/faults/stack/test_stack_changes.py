@@ -11,7 +11,8 @@ import pytest
 from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.system import processes
 from tests.programs.light_replica import LINES
 from tests.rig.servers import stack as stacks

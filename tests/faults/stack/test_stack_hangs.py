@@ -10,7 +10,8 @@ import pytest
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.system import processes
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import LiveStack, until

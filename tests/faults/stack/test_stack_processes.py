@@ -13,7 +13,8 @@ from serving.cli import traffic
 from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.settings import DEFAULTS
 from serving.system import processes

@@ -13,8 +13,9 @@ import pytest
 
 from serving.kube import Kube, connect
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.inference import Predictor
+from serving.resources.kubernetes import conditions
 from serving.resources.tuning.experiment import Prices
 from serving.resources.tuning.trial import FINISHED
 from serving.system import processes

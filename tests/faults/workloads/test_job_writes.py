@@ -12,7 +12,8 @@ from serving.embedded.workloads.job.controller import JobController
 from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import EventRecorder, Informer, Key
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import ControllerSettings, NodeSettings, Settings
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane.convergence import Case, running, until

@@ -90,7 +90,9 @@ async def test_recursive_descent_visits_every_field_that_kubectl_visits(
 
 
 @pytest.mark.parametrize("template", [*NOT_A_TEMPLATE, *DOES_NOT_FIT])
-async def test_what_kubectl_refuses_is_refused(template: str, kubectl: Kubectl, slipway: Slipway) -> None:
+async def test_template_is_refused_when_kubectl_refuses_it(
+    template: str, kubectl: Kubectl, slipway: Slipway
+) -> None:
     kubectl.fails("get", "inf", "-o", f"jsonpath={template}")
     code, out, err = await slipway("get", "inf", "-o", f"jsonpath={template}")
     assert (code, out) == (1 if template in DOES_NOT_FIT else 2, "")

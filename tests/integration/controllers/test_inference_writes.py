@@ -14,7 +14,8 @@ from serving.controllers.inference import InferenceController
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS
 from tests.fakes.surroundings import inference, predictor, ready_version
 from tests.rig.control_plane.convergence import running, until

@@ -8,7 +8,8 @@ from pathlib import Path
 from serving.controllers import run
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
 from tests.rig.control_plane.convergence import running, until

@@ -42,7 +42,8 @@ print(*(name for name in ('RDONLY', 'NOSUID', 'NODEV', 'NOEXEC') if flags & geta
 """
 NESTED = """
 import os
-print(sorted(os.listdir('/volume')), open('/volume/host').read(), open('/volume/new/secret/key').read(), sep='|')
+files = open('/volume/host'), open('/volume/new/secret/key')
+print(sorted(os.listdir('/volume')), *(file.read() for file in files), sep='|')
 open('/volume/mine', 'w').write('x') if os.access('/volume', os.W_OK) else None
 """
 WRITES = """

@@ -284,7 +284,7 @@ def connected(path: str) -> str:
 
 
 def as_other_user(attack) -> str:
-    """Return what `attack` returns in a process of another user."""
+    """Return the result of `attack` in a process of another user."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -14,7 +14,8 @@ import pytest
 from serving import clock
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.settings import Settings
 from tests.rig.control_plane.workload_controllers import workloads
 

@@ -11,7 +11,7 @@ from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
 from serving.settings import ModelPolicySettings
-from tests.rig.control_plane.model_controllers import Life, control
+from tests.rig.control_plane.model_controllers import ModelLife, control
 from tests.rig.servers.registry_server import RegistryServer
 
 _NUMBERS = itertools.count()
@@ -31,14 +31,14 @@ def policy() -> ModelPolicySettings:
 
 
 @pytest.fixture
-async def life(api_server: DataDir, tmp_path: Path, policy: ModelPolicySettings) -> AsyncIterator[Life]:
+async def life(api_server: DataDir, tmp_path: Path, policy: ModelPolicySettings) -> AsyncIterator[ModelLife]:
     namespace = f"life-{next(_NUMBERS)}"
     data = DataDir(tmp_path / "data")
     async with await connect(api_server.kubeconfig, component="test") as kube:
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
         controllers = asyncio.create_task(control(kube, data, policy))
         try:
-            life = Life(kube, data, namespace)
+            life = ModelLife(kube, data, namespace)
             yield life
             await life.clear()
         finally:

@@ -21,21 +21,21 @@ from tests.objects.models.foreign_models import RUN_ID, cache, run_directory
 from tests.objects.models.model_images import ForeignImage, gzip_bomb
 from tests.objects.models.signing_keys import key_pair
 from tests.rig.command_line import Slipway, command_line
-from tests.rig.control_plane.model_controllers import Life
+from tests.rig.control_plane.model_controllers import ModelLife
 from tests.rig.servers.registry_server import RegistryServer
 
 pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-def slipway(life: Life, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
+def slipway(life: ModelLife, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
     """Run the command line in a thread, beside the controllers."""
     shutil.copy(api_server.kubeconfig, life.data.kubeconfig)
     return command_line(life.data.kubeconfig, life.namespace, capsys)
 
 
 async def test_an_mlflow_run_is_imported_from_a_copy_and_not_changed(
-    life: Life, slipway: Slipway, tmp_path: Path
+    life: ModelLife, slipway: Slipway, tmp_path: Path
 ) -> None:
     run = run_directory(tmp_path)
     before = sorted(path.relative_to(run) for path in run.rglob("*"))
@@ -54,7 +54,7 @@ async def test_an_mlflow_run_is_imported_from_a_copy_and_not_changed(
 
 
 async def test_a_hugging_face_cache_is_imported_without_its_links(
-    life: Life, slipway: Slipway, tmp_path: Path
+    life: ModelLife, slipway: Slipway, tmp_path: Path
 ) -> None:
     code, _, err = await slipway(
         "model", "import", str(cache(tmp_path)), "--model", "tiny", "--version", "t1"
@@ -66,7 +66,11 @@ async def test_a_hugging_face_cache_is_imported_without_its_links(
 
 
 async def test_an_import_leaves_the_copy_of_another_one_that_still_runs(
-    life: Life, slipway: Slipway, tmp_path: Path, files: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    life: ModelLife,
+    slipway: Slipway,
+    tmp_path: Path,
+    files: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copyfile, copying, released = shutil.copyfile, threading.Event(), threading.Event()
 
@@ -89,7 +93,7 @@ async def test_an_import_leaves_the_copy_of_another_one_that_still_runs(
 
 
 async def test_a_copy_of_a_killed_import_is_removed_by_the_next_one(
-    life: Life, slipway: Slipway, files: Callable[..., str]
+    life: ModelLife, slipway: Slipway, files: Callable[..., str]
 ) -> None:
     os.close(import_copies.create(life.data.imports / life.namespace / "killed"))
     assert (await slipway("model", "import", files(), "--model", "digits", "--version", "v1"))[0] == 0
@@ -97,7 +101,7 @@ async def test_a_copy_of_a_killed_import_is_removed_by_the_next_one(
 
 
 async def test_an_import_is_refused_when_the_version_exists_or_the_directory_is_empty(
-    life: Life, slipway: Slipway, tmp_path: Path, files: Callable[..., str]
+    life: ModelLife, slipway: Slipway, tmp_path: Path, files: Callable[..., str]
 ) -> None:
     path = files()
     assert (await slipway("model", "import", path, "--model", "digits", "--version", "v1"))[0] == 0
@@ -111,7 +115,7 @@ async def test_an_import_is_refused_when_the_version_exists_or_the_directory_is_
 
 
 async def test_an_import_is_refused_before_anything_is_copied_when_no_model_has_the_name(
-    life: Life, slipway: Slipway, tmp_path: Path
+    life: ModelLife, slipway: Slipway, tmp_path: Path
 ) -> None:
     run = run_directory(tmp_path)
     for name in ("my.model", "m" * 64):
@@ -121,7 +125,7 @@ async def test_an_import_is_refused_before_anything_is_copied_when_no_model_has_
 
 
 async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
-    life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
+    life: ModelLife, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
 ) -> None:
     for name, text in {"v1": "one", "v2": "two"}.items():
         await life.version(name, path=files(name, model=text, other="same"))
@@ -146,7 +150,7 @@ async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
 
 
 async def test_verify_prints_the_fingerprint_of_the_key_that_has_signed(
-    life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str], tmp_path: Path
+    life: ModelLife, slipway: Slipway, registry: RegistryServer, files: Callable[..., str], tmp_path: Path
 ) -> None:
     key, stranger = key_pair(), key_pair()
     (tmp_path / "cosign.pub").write_text(key.public)
@@ -162,7 +166,7 @@ async def test_verify_prints_the_fingerprint_of_the_key_that_has_signed(
 
 
 async def test_verify_reports_a_changed_file_of_the_store(
-    life: Life, slipway: Slipway, files: Callable[..., str]
+    life: ModelLife, slipway: Slipway, files: Callable[..., str]
 ) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
@@ -174,7 +178,7 @@ async def test_verify_reports_a_changed_file_of_the_store(
 
 
 async def test_a_push_without_the_store_is_refused_with_a_remedy(
-    life: Life,
+    life: ModelLife,
     capsys: pytest.CaptureFixture[str],
     api_server: DataDir,
     tmp_path: Path,
@@ -194,7 +198,7 @@ async def test_a_push_without_the_store_is_refused_with_a_remedy(
     "command", [("push", "v1", "127.0.0.1:1/models/digits"), ("verify", "v1")], ids=" ".join
 )
 async def test_a_store_of_another_user_is_reported(
-    life: Life,
+    life: ModelLife,
     slipway: Slipway,
     files: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
@@ -211,7 +215,7 @@ async def test_a_store_of_another_user_is_reported(
 
 
 async def test_a_version_can_be_deleted_when_its_pull_failed(
-    life: Life, slipway: Slipway, registry: RegistryServer
+    life: ModelLife, slipway: Slipway, registry: RegistryServer
 ) -> None:
     code, _, err = await slipway("model", "pull", f"{registry.host}/models/nothing:v1")
     assert (code, "ImageNotFound" in err) == (1, True)
@@ -222,7 +226,7 @@ async def test_a_version_can_be_deleted_when_its_pull_failed(
 
 
 async def test_import_pull_and_describe_say_which_files_have_code_and_who_has_signed(
-    life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
+    life: ModelLife, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
 ) -> None:
     name = "modelversion.slipway.dev/v1"
     code, _, err = await slipway("model", "import", files(), "--model", "digits", "--version", "v1")
@@ -238,7 +242,7 @@ async def test_import_pull_and_describe_say_which_files_have_code_and_who_has_si
 
 
 async def test_an_import_that_a_policy_blocks_fails_with_the_file_and_the_rule(
-    life: Life, slipway: Slipway, files: Callable[..., str]
+    life: ModelLife, slipway: Slipway, files: Callable[..., str]
 ) -> None:
     await life.annotate(model_policy="noCode")
     code, out, err = await slipway("model", "import", files(), "--model", "digits", "--version", "v1")
@@ -257,7 +261,7 @@ async def upload(image: ForeignImage, target: str) -> None:
 
 
 async def test_a_pull_of_300_kib_that_unpack_to_300_mib_is_refused_and_leaves_nothing(
-    life: Life, slipway: Slipway, registry: RegistryServer
+    life: ModelLife, slipway: Slipway, registry: RegistryServer
 ) -> None:
     bomb = gzip_bomb(300)
     ((digest, blob),) = bomb.blobs.items()

@@ -9,15 +9,16 @@ import pytest
 from fsspec.registry import known_implementations
 
 from serving.planning.models import retention
-from serving.resources import conditions, kinds
-from tests.rig.control_plane.model_controllers import Life
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
+from tests.rig.control_plane.model_controllers import ModelLife
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)
 
 
 async def test_a_version_of_a_path_becomes_ready_and_the_latest_of_its_model(
-    life: Life, files: Files
+    life: ModelLife, files: Files
 ) -> None:
     await life.version("v1", path=files())
     status = await life.ready("v1")
@@ -29,7 +30,9 @@ async def test_a_version_of_a_path_becomes_ready_and_the_latest_of_its_model(
     assert [(o["kind"], o["uid"]) for o in owners] == [("Model", model["metadata"]["uid"])]
 
 
-async def test_deletion_removes_the_image_unless_another_version_has_it(life: Life, files: Files) -> None:
+async def test_deletion_removes_the_image_unless_another_version_has_it(
+    life: ModelLife, files: Files
+) -> None:
     for name, path in {"v1": files("a"), "v2": files("b")}.items():
         await life.version(name, path=path)
     digest = (await life.ready("v1"))["digest"]
@@ -42,7 +45,7 @@ async def test_deletion_removes_the_image_unless_another_version_has_it(life: Li
     assert not life.store.has(digest)
 
 
-async def test_deletion_waits_for_users_of_the_image_and_names_them(life: Life, files: Files) -> None:
+async def test_deletion_waits_for_users_of_the_image_and_names_them(life: ModelLife, files: Files) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
     await life.inference("inf", "v1")
@@ -67,7 +70,7 @@ async def test_deletion_waits_for_users_of_the_image_and_names_them(life: Life, 
 
 
 async def test_deletion_of_a_model_deletes_its_versions_and_no_new_model_is_created(
-    life: Life, files: Files
+    life: ModelLife, files: Files
 ) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
@@ -77,7 +80,9 @@ async def test_deletion_of_a_model_deletes_its_versions_and_no_new_model_is_crea
     assert not life.store.has(digest)
 
 
-async def test_versions_get_a_new_model_when_theirs_is_deleted_without_them(life: Life, files: Files) -> None:
+async def test_versions_get_a_new_model_when_theirs_is_deleted_without_them(
+    life: ModelLife, files: Files
+) -> None:
     await life.version("v1", path=files())
     await life.ready("v1")
     old = await life.get(kinds.MODEL, "digits")
@@ -91,7 +96,7 @@ async def test_versions_get_a_new_model_when_theirs_is_deleted_without_them(life
     assert (await life.get(kinds.MODEL, "digits"))["metadata"]["uid"] != old["metadata"]["uid"]
 
 
-async def test_retention_keeps_the_newest_version_and_versions_in_use(life: Life, files: Files) -> None:
+async def test_retention_keeps_the_newest_version_and_versions_in_use(life: ModelLife, files: Files) -> None:
     await life.create(kinds.MODEL, "digits", {"retention": {"keep": 1}})
     await life.inference("inf", "v1")
     for number in (1, 2, 3):
@@ -107,7 +112,7 @@ async def test_retention_keeps_the_newest_version_and_versions_in_use(life: Life
     await life.gone(kinds.MODEL_VERSION, "v1")
 
 
-async def test_files_of_a_storage_become_an_image_and_the_download_is_removed(life: Life) -> None:
+async def test_files_of_a_storage_become_an_image_and_the_download_is_removed(life: ModelLife) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/life-bucket/digits/model.joblib", b"weights")
     memory.pipe("/life-bucket/digits/deep/config.json", b"{}")
@@ -129,7 +134,7 @@ async def test_files_of_a_storage_become_an_image_and_the_download_is_removed(li
     ids=lambda value: str(value)[:40],
 )
 async def test_a_version_fails_with_the_name_of_its_missing_source(
-    life: Life, source: dict[str, str], reason: str, words: str
+    life: ModelLife, source: dict[str, str], reason: str, words: str
 ) -> None:
     await life.version("v1", **source)
     failure = await life.failed("v1")
@@ -138,7 +143,7 @@ async def test_a_version_fails_with_the_name_of_its_missing_source(
     await life.announced("v1", reason)
 
 
-async def test_a_missing_driver_is_named(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_driver_is_named(life: ModelLife, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         known_implementations,
         "absent",
@@ -150,7 +155,7 @@ async def test_a_missing_driver_is_named(life: Life, monkeypatch: pytest.MonkeyP
     assert "no_such_driver" in message
 
 
-async def test_the_lineage_of_a_file_uri_has_the_uri(life: Life, files: Files, tmp_path: Path) -> None:
+async def test_the_lineage_of_a_file_uri_has_the_uri(life: ModelLife, files: Files, tmp_path: Path) -> None:
     path = files("here")
     await life.version("v1", uri=f"file://{path}")
     lineage = (await life.ready("v1"))["lineage"]

@@ -9,12 +9,13 @@ import pytest
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import ModelPolicySettings
 from tests.objects.models.model_files import pickled, safetensors
 from tests.objects.models.signing_keys import key_pair
 from tests.rig.control_plane.convergence import running
-from tests.rig.control_plane.model_controllers import SETTINGS, Life
+from tests.rig.control_plane.model_controllers import SETTINGS, ModelLife
 from tests.rig.servers.registry_server import RegistryServer
 
 pytestmark = pytest.mark.timeout(60)
@@ -23,7 +24,7 @@ NO_CODE = ModelPolicySettings(no_code=True)
 
 
 @pytest.fixture
-async def inferences(life: Life) -> AsyncIterator[None]:
+async def inferences(life: ModelLife) -> AsyncIterator[None]:
     """The Inference controller beside those of models."""
     watches = Watches(life.kube)
     controller = InferenceController(life.kube, SETTINGS.controllers, watches)
@@ -48,11 +49,11 @@ def ready(obj: Object) -> Object:
     return dict(conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {})
 
 
-async def deployments(life: Life) -> list[Object]:
+async def deployments(life: ModelLife) -> list[Object]:
     return (await life.kube.list(kinds.DEPLOYMENT, life.namespace)).items
 
 
-async def starts_nothing(life: Life, version: str, words: str) -> None:
+async def starts_nothing(life: ModelLife, version: str, words: str) -> None:
     """Check that an Inference of this version has no Deployment, and says why."""
     await life.inference("inf", version)
     inference = await life.until("inf", lambda i: "reason" in ready(i), kinds.INFERENCE)
@@ -62,7 +63,7 @@ async def starts_nothing(life: Life, version: str, words: str) -> None:
     assert await deployments(life) == []
 
 
-async def started(life: Life) -> None:
+async def started(life: ModelLife) -> None:
     """Wait until the Inference has a Deployment."""
     await life.until("inf", lambda i: ready(i).get("reason") != "ModelVersionBlocked", kinds.INFERENCE)
     assert len(await deployments(life)) == 1
@@ -70,7 +71,7 @@ async def started(life: Life) -> None:
 
 @pytest.mark.usefixtures("inferences")
 async def test_a_pickle_is_blocked_by_its_namespace_until_the_policy_is_removed(
-    life: Life, files: Files
+    life: ModelLife, files: Files
 ) -> None:
     await life.annotate(model_policy="noCode")
     await life.version("v1", path=files())
@@ -91,7 +92,7 @@ async def test_a_pickle_is_blocked_by_its_namespace_until_the_policy_is_removed(
 @pytest.mark.parametrize("policy", [NO_CODE], ids=["noCode"])
 @pytest.mark.usefixtures("inferences")
 async def test_a_pickle_under_another_name_is_blocked_by_the_installation(
-    life: Life, data_files: str, policy: ModelPolicySettings
+    life: ModelLife, data_files: str, policy: ModelPolicySettings
 ) -> None:
     await life.version("good", path=data_files)
     assert (await life.ready("good"))["contents"] == {"containsCode": False}
@@ -104,7 +105,9 @@ async def test_a_pickle_under_another_name_is_blocked_by_the_installation(
 
 
 @pytest.mark.usefixtures("inferences")
-async def test_a_ready_version_is_blocked_when_its_namespace_gets_a_policy(life: Life, files: Files) -> None:
+async def test_a_ready_version_is_blocked_when_its_namespace_gets_a_policy(
+    life: ModelLife, files: Files
+) -> None:
     await life.version("v1", path=files())
     await life.ready("v1")
     await life.annotate(model_policy="noCode")
@@ -113,7 +116,7 @@ async def test_a_ready_version_is_blocked_when_its_namespace_gets_a_policy(life:
 
 
 @pytest.mark.usefixtures("inferences")
-async def test_an_unknown_rule_blocks_every_version_and_is_named(life: Life, data_files: str) -> None:
+async def test_an_unknown_rule_blocks_every_version_and_is_named(life: ModelLife, data_files: str) -> None:
     await life.annotate(model_policy="noCode,sined")
     await life.version("v1", path=data_files)
     reason, message = await life.blocked("v1")
@@ -126,7 +129,7 @@ async def test_an_unknown_rule_blocks_every_version_and_is_named(life: Life, dat
 
 @pytest.mark.usefixtures("inferences")
 async def test_an_image_without_a_signature_by_the_policys_key_is_blocked(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     key, other = key_pair(), key_pair()
     await life.annotate(model_policy="signed", model_policy_keys=other.public)
@@ -145,7 +148,7 @@ async def test_an_image_without_a_signature_by_the_policys_key_is_blocked(
 
 
 async def test_a_pulled_image_is_examined_for_signatures_by_keys_that_a_policy_adds_later(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     key = key_pair()
     await life.with_signing("signed", registry.host, key)
@@ -167,7 +170,7 @@ async def test_a_pulled_image_is_examined_for_signatures_by_keys_that_a_policy_a
     ids=["absent"],
 )
 async def test_a_file_of_keys_that_is_missing_blocks_every_version_and_is_named(
-    life: Life, data_files: str, policy: ModelPolicySettings
+    life: ModelLife, data_files: str, policy: ModelPolicySettings
 ) -> None:
     await life.version("v1", path=data_files)
     reason, message = await life.blocked("v1")
@@ -176,7 +179,7 @@ async def test_a_file_of_keys_that_is_missing_blocks_every_version_and_is_named(
 
 @pytest.mark.parametrize("evicted", [False, True])
 async def test_a_version_of_an_older_release_is_examined(
-    life: Life, files: Files, registry: RegistryServer, *, evicted: bool
+    life: ModelLife, files: Files, registry: RegistryServer, *, evicted: bool
 ) -> None:
     """Also if another leader, or a full store, has its image in the registry only."""
     await life.with_registry(registry.host)

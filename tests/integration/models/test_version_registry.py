@@ -14,9 +14,10 @@ from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from tests.objects.models.signing_keys import key_pair
-from tests.rig.control_plane.model_controllers import Life
+from tests.rig.control_plane.model_controllers import ModelLife
 from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 
@@ -37,7 +38,7 @@ async def tagged(image: str) -> str:
         return str(manifest.digest)
 
 
-async def pushed(life: Life, registry: RegistryServer, path: str) -> Object:
+async def pushed(life: ModelLife, registry: RegistryServer, path: str) -> Object:
     """Return the status of the version v1 of these files, whose Model `digits` has a registry."""
     await life.with_registry(registry.host)
     await life.version("v1", path=path)
@@ -45,7 +46,7 @@ async def pushed(life: Life, registry: RegistryServer, path: str) -> Object:
 
 
 async def test_a_built_version_is_pushed_with_its_name_as_tag_and_referenced_by_digest(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     repository = f"{registry.host}/models/digits"
     status = await pushed(life, registry, files())
@@ -55,7 +56,7 @@ async def test_a_built_version_is_pushed_with_its_name_as_tag_and_referenced_by_
 
 
 async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     repository, path = f"{registry.host}/models/digits", files()
     (Path(path) / "slipway.json").write_text('{"framework": "sklearn", "metrics": {"accuracy": 0.5}}')
@@ -72,7 +73,7 @@ async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
 
 
 async def test_the_image_of_a_failed_version_is_removed(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     path = files()
     (Path(path) / "slipway.json").write_text('{"framework": "sklearn"}')
@@ -89,7 +90,7 @@ async def test_the_image_of_a_failed_version_is_removed(
 
 
 async def test_a_push_is_retried_and_counted_while_the_registry_is_away(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     registry.stop()
     await life.with_registry(registry.host)
@@ -105,7 +106,7 @@ async def test_a_push_is_retried_and_counted_while_the_registry_is_away(
 
 
 async def test_a_version_becomes_ready_when_its_secret_is_created_later(
-    life: Life, files: Files, tmp_path: Path
+    life: ModelLife, files: Files, tmp_path: Path
 ) -> None:
     registry = RegistryServer.with_htpasswd(tmp_path / "locked").start()
     try:
@@ -124,7 +125,7 @@ async def test_a_version_becomes_ready_when_its_secret_is_created_later(
 
 
 async def test_a_version_says_that_its_secret_may_not_be_read_and_tries_again_with_pauses(
-    life: Life, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    life: ModelLife, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get, reads = Kube.get, []
 
@@ -154,7 +155,7 @@ async def test_a_version_says_that_its_secret_may_not_be_read_and_tries_again_wi
 
 
 async def test_only_images_signed_by_a_trusted_key_become_versions(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     key = key_pair()
     await life.with_signing("signed", registry.host, key)
@@ -176,7 +177,7 @@ async def test_only_images_signed_by_a_trusted_key_become_versions(
 
 
 async def test_an_evicted_image_is_fetched_again_when_an_inference_uses_it(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     digest = (await pushed(life, registry, files()))["digest"]
     async with asyncio.timeout(20):
@@ -190,7 +191,7 @@ async def test_an_evicted_image_is_fetched_again_when_an_inference_uses_it(
     assert life.store.evict(0) == []
 
 
-async def test_an_image_without_another_copy_is_reported_as_lost(life: Life, files: Files) -> None:
+async def test_an_image_without_another_copy_is_reported_as_lost(life: ModelLife, files: Files) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
     async with asyncio.timeout(20):
@@ -201,7 +202,7 @@ async def test_an_image_without_another_copy_is_reported_as_lost(life: Life, fil
 
 
 async def test_layers_of_another_models_repository_are_mounted(
-    life: Life, files: Files, registry: RegistryServer
+    life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     for name in ("base", "tuned"):
         await life.with_registry(registry.host, name)
@@ -231,7 +232,7 @@ async def silent() -> AsyncIterator[str]:
         yield f"127.0.0.1:{port}"
 
 
-async def test_a_deleted_version_does_not_wait_for_its_pull(silent: str, life: Life) -> None:
+async def test_a_deleted_version_does_not_wait_for_its_pull(silent: str, life: ModelLife) -> None:
     await life.version("v1", image=f"{silent}/models/digits:v1")
     await life.until("v1", lambda v: "pulling 127.0.0.1" in str(v.get("status")))
     await life.delete(kinds.MODEL_VERSION, "v1")
@@ -239,7 +240,7 @@ async def test_a_deleted_version_does_not_wait_for_its_pull(silent: str, life: L
 
 
 async def test_a_deleted_version_does_not_wait_for_its_push_and_its_image_is_removed(
-    silent: str, life: Life, files: Files
+    silent: str, life: ModelLife, files: Files
 ) -> None:
     await life.with_registry(silent)
     await life.version("v1", path=files())
@@ -252,7 +253,7 @@ async def test_a_deleted_version_does_not_wait_for_its_push_and_its_image_is_rem
 
 
 async def test_local_files_become_a_version_while_many_pulls_and_pushes_hang(
-    silent: str, life: Life, files: Files
+    silent: str, life: ModelLife, files: Files
 ) -> None:
     """A registry that never answers, or slowly, delays no build that needs no registry."""
     await life.with_registry(silent, "pushed")
@@ -269,7 +270,7 @@ async def test_local_files_become_a_version_while_many_pulls_and_pushes_hang(
 
 
 async def test_a_push_does_not_wait_for_pulls_that_hang(
-    silent: str, life: Life, files: Files, registry: RegistryServer
+    silent: str, life: ModelLife, files: Files, registry: RegistryServer
 ) -> None:
     for number in range(10):
         await life.version(f"pulled-{number}", image=f"{silent}/models/digits:v{number}")
@@ -281,7 +282,7 @@ async def test_a_push_does_not_wait_for_pulls_that_hang(
 
 
 async def test_a_long_push_reports_its_progress(
-    life: Life, files: Files, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
+    life: ModelLife, files: Files, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, released = ModelStore.read_blob, threading.Event()
 

@@ -49,7 +49,8 @@ def test_results_and_output_are_those_of_each_test(tmp_path: Path) -> None:
     completed = run(
         tmp_path,
         "-rs",
-        a="def test_passes(): print('printed by a')\ndef test_fails():\n    print('printed too')\n    assert 1 == 2",
+        a="def test_passes(): print('printed by a')\n"
+        "def test_fails():\n    print('printed too')\n    assert 1 == 2",
         b="import pytest, warnings\ndef test_skipped(): pytest.skip('not here')\n"
         "def test_warns(): warnings.warn('an old name')",
         c="import os\ndef test_has_a_worker(): assert os.environ['SLIPWAY_TEST_WORKER'] in '01'",
@@ -140,7 +141,8 @@ def test_no_test_runs_once_more_where_many_fail(tmp_path: Path) -> None:
 def test_background_worker_runs_the_last_files_of_its_folder_at_a_lower_priority(tmp_path: Path) -> None:
     (tmp_path / "unit").mkdir()
     waits = "import time\nfrom pathlib import Path\ndef test_waits():\n    end = time.monotonic() + 20\n"
-    waits += "    while not Path('ended').exists():\n        time.sleep(0.01)\n        assert time.monotonic() < end"
+    waits += "    while not Path('ended').exists():\n        time.sleep(0.01)\n"
+    waits += "        assert time.monotonic() < end"
     passes = "def test_passes(): pass"  # each ordinary worker has been sent one of them while it waits
     unit = {
         "w": passes,

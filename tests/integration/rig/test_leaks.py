@@ -86,7 +86,7 @@ def test_an_orphan_is_no_leak_when_it_ends_while_the_check_waits(
 
 
 @pytest.mark.usefixtures("brief")
-def test_what_the_session_shares_is_no_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_that_the_session_shares_is_no_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "_shared", set())
     monkeypatch.setattr(leaks, "_shared_directories", set())
     file = leaks.FileOfTests(tmp_path.parent)

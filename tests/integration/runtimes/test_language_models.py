@@ -60,7 +60,7 @@ def metric(server: Running, name: str) -> float:
 
 
 def greedy(model: Any, prompt: list[int], tokens: int) -> list[int]:
-    """Return what Transformers' own `generate` adds to a prompt."""
+    """Return the tokens that Transformers' own `generate` adds to a prompt."""
     ids = torch.tensor([prompt])
     out = model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, eos_token_id=None

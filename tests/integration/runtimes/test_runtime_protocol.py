@@ -166,7 +166,7 @@ def test_an_output_that_the_model_does_not_have_is_refused(client: triton.Infere
     ],
     ids=["config", "statistics", "load", "shared memory", "trace"],
 )
-def test_what_triton_has_beyond_the_protocol_is_a_404(
+def test_path_that_triton_has_beyond_the_protocol_is_a_404(
     client: triton.InferenceServerClient, ask: Callable[[triton.InferenceServerClient], object]
 ) -> None:
     with pytest.raises(InferenceServerException, match="no such path: /v2/") as caught:

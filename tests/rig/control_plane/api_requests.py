@@ -28,7 +28,7 @@ _VERBS = {
 """By the method of a client, of `Watches` or `Informer`, that has a kind as its argument."""
 
 
-class Request(NamedTuple):
+class CodeRequest(NamedTuple):
     """What RBAC sees of a request."""
 
     group: str
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     verb: str
 
 
-def of_account(account: str) -> Iterator[Request]:
+def of_account(account: str) -> Iterator[CodeRequest]:
     """Yield the requests of an account's components."""
     for package in PACKAGES[account]:
         path = ROOT / package
@@ -47,7 +47,7 @@ def of_account(account: str) -> Iterator[Request]:
                     yield from _of_call(node)
 
 
-def _of_call(call: ast.Call) -> Iterator[Request]:
+def _of_call(call: ast.Call) -> Iterator[CodeRequest]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self._cache":
         return  # a read of the process's own copies
@@ -60,4 +60,4 @@ def _of_call(call: ast.Call) -> Iterator[Request]:
     sub = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg == "subresource"}
     resource = "/".join([kind.plural, *(["status"] if status else sub.values())])
     for verb in ("patch",) if status else _VERBS[method]:
-        yield Request(kind.group, resource, verb)
+        yield CodeRequest(kind.group, resource, verb)

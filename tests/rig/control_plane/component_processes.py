@@ -31,7 +31,7 @@ _SECONDS = aiohttp.ClientTimeout(total=5)
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentProcess:
     """A running component."""
 
     process: "subprocess.Popen[bytes]"
@@ -58,7 +58,7 @@ class Component:
         await eventually(is_ready, seconds)
 
     def log(self) -> str:
-        """Return what the component has logged."""
+        """Return the component's log."""
         return self.log_file.read_text(errors="replace")
 
 
@@ -75,7 +75,7 @@ class Installation:
     @asynccontextmanager
     async def component(
         self, name: str, account: str, settings: Mapping[str, object] | None = None, *, beside: str = ""
-    ) -> AsyncIterator[Component]:
+    ) -> AsyncIterator[ComponentProcess]:
         """Run a component until the end of the block, then end it by SIGTERM.
 
         Args:
@@ -95,7 +95,7 @@ class Installation:
         arguments = [name, "--data-dir", str(data.root), "--health-port", str(port)]
         process = _started(arguments, variables, log_file)
         try:
-            yield Component(process, port, log_file)
+            yield ComponentProcess(process, port, log_file)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

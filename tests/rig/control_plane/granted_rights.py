@@ -5,7 +5,7 @@ from itertools import product
 from typing import NamedTuple
 
 from serving.objects import Object
-from tests.rig.control_plane.recorded_requests import Request
+from tests.rig.control_plane.recorded_requests import RecordedRequest
 
 
 class Right(NamedTuple):
@@ -22,7 +22,7 @@ class Right(NamedTuple):
     def __str__(self) -> str:
         return f"{self.account}: {self.verb} {self.resource} of {self.group or 'v1'}"
 
-    def covers(self, request: Request) -> bool:
+    def covers(self, request: RecordedRequest) -> bool:
         """Whether a request needs this right; `create` names no object."""
         return (
             self.account == request.account

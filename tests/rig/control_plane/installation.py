@@ -86,7 +86,7 @@ def renamed(made: list[Object], namespace: str, watched: str = "") -> list[Objec
     return renamed
 
 
-class Container(NamedTuple):
+class InstalledContainer(NamedTuple):
     """A container of a Deployment, with what it has of its Pod."""
 
     pod: Object
@@ -113,9 +113,9 @@ class Container(NamedTuple):
         return {item["name"]: item.get("value", "from-the-pod") for item in self.spec["env"]}
 
 
-def containers() -> Iterator[Container]:
+def containers() -> Iterator[InstalledContainer]:
     """Yield the containers of all Deployments."""
     for deployment in of_kind("Deployment"):
         template = deployment["spec"]["template"]
         for spec in template["spec"]["containers"]:
-            yield Container(template, spec)
+            yield InstalledContainer(template, spec)

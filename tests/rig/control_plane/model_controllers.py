@@ -14,7 +14,8 @@ from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS, ModelPolicySettings, ModelsSettings
 from tests.objects.models.signing_keys import KeyPair
 
@@ -31,7 +32,7 @@ SETTINGS = dataclasses.replace(
 )
 
 
-class Life:
+class ModelLife:
     """The user of a namespace."""
 
     def __init__(self, kube: Kube, data: DataDir, namespace: str) -> None:

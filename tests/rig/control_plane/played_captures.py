@@ -9,7 +9,8 @@ from serving.images.capturing.output_capture import CaptureSource, capture_to
 from serving.images.registry import Credentials, Reference, Registry
 from serving.objects import Object
 from serving.planning.models import capture, capture_job
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from tests.fakes.kube import FakeKube
 
 Fault = Callable[[Object], str]

@@ -23,7 +23,7 @@ from tests.rig.control_plane.api_proxy import ApiProxy
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-class Request(NamedTuple):
+class RecordedRequest(NamedTuple):
     """One request, or one right that the API server checks for it."""
 
     account: str
@@ -44,7 +44,7 @@ class RecordingProxy(ApiProxy):
     def __init__(self, kubeconfig: Path, host: str) -> None:
         """Forward to the API server of `kubeconfig`; listen on the address `host`."""
         super().__init__(kubeconfig, host)
-        self.requests: set[Request] = set()
+        self.requests: set[RecordedRequest] = set()
         self._accounts: dict[str, str] = {}
         """By the header Authorization."""
 
@@ -59,7 +59,7 @@ class RecordingProxy(ApiProxy):
         self.requests |= set(_rights(account, request, body, status))
 
 
-def _rights(account: str, request: web.Request, body: bytes, status: int) -> Iterator[Request]:
+def _rights(account: str, request: web.Request, body: bytes, status: int) -> Iterator[RecordedRequest]:
     """Yield the rights that a request of a resource needs; none for discovery, which all users may read."""
     words = request.path.strip("/").split("/")
     prefix = 2 if words[0] == "api" else 3
@@ -71,14 +71,14 @@ def _rights(account: str, request: web.Request, body: bytes, status: int) -> Ite
     resource, name = "/".join([rest[0], *rest[2:3]]), rest[1] if len(rest) > 1 else ""
     verb = _VERBS.get(request.method) or ("get" if name else "watch" if "watch" in request.query else "list")
     is_allowed = status != 403
-    yield Request(account, namespace, group, resource, verb, name, is_allowed)
+    yield RecordedRequest(account, namespace, group, resource, verb, name, is_allowed)
     if verb == "patch" and request.content_type == APPLY_PATCH and status == 201:
-        yield Request(account, namespace, group, resource, "create", name, is_allowed)
+        yield RecordedRequest(account, namespace, group, resource, "create", name, is_allowed)
     if body and verb in ("create", "patch", "update"):
         yield from _of_owners(account, namespace, orjson.loads(body), is_allowed=is_allowed)
 
 
-def _of_owners(account: str, namespace: str, body: Any, *, is_allowed: bool) -> Iterator[Request]:
+def _of_owners(account: str, namespace: str, body: Any, *, is_allowed: bool) -> Iterator[RecordedRequest]:
     """Yield what OwnerReferencesPermissionEnforcement asks for: to update the finalizers of each owner whose
     deletion waits for the object.
     """
@@ -87,7 +87,7 @@ def _of_owners(account: str, namespace: str, body: Any, *, is_allowed: bool) -> 
         if owner.get("blockOwnerDeletion"):
             group = owner["apiVersion"].rpartition("/")[0]
             resource = f"{owner['kind'].lower()}s/finalizers"
-            yield Request(account, namespace, group, resource, "update", owner["name"], is_allowed)
+            yield RecordedRequest(account, namespace, group, resource, "update", owner["name"], is_allowed)
 
 
 async def source_address(kubeconfig: Path) -> str:

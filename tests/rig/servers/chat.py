@@ -17,7 +17,7 @@ from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
 
-class Chat:
+class ChatRig:
     """A gateway with one language model, and its client."""
 
     def __init__(self, rig: GatewayRig, engine: LanguageEngine, session: aiohttp.ClientSession) -> None:
@@ -64,7 +64,7 @@ def engine_address() -> str:
 
 
 @contextlib.asynccontextmanager
-async def chatting(root: Path, **gateway: Any) -> AsyncIterator[Chat]:
+async def chatting(root: Path, **gateway: Any) -> AsyncIterator[ChatRig]:
     """Args: gateway: settings that differ from the rig's."""
     engine = LanguageEngine()
     async with (
@@ -72,4 +72,4 @@ async def chatting(root: Path, **gateway: Any) -> AsyncIterator[Chat]:
         gateway_rig(root, **gateway) as rig,
         aiohttp.ClientSession() as session,
     ):
-        yield Chat(rig, engine, session)
+        yield ChatRig(rig, engine, session)

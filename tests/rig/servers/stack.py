@@ -24,7 +24,8 @@ from serving.embedded.kubelet.resources.cgroups import TOP, detect
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.system import processes, procfs
 from serving.system.processes import ProcessIdentity
 from tests.rig import leaks

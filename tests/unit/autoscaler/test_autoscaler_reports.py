@@ -14,7 +14,7 @@ from autoscaler.writer import Writer
 from serving import errors
 from serving.kube import EventRecorder, Watches
 from serving.resources import kinds
-from serving.resources.conditions import Condition
+from serving.resources.kubernetes.conditions import Condition
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment

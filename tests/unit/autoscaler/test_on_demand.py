@@ -11,7 +11,8 @@ from autoscaler import controller
 from serving import clock
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.settings import ControllerSettings
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube

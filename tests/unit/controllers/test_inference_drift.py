@@ -11,7 +11,8 @@ from serving.controllers.put_backs import PutBacks
 from serving.kube import Key
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
 from tests.rig.control_plane.convergence import until

@@ -7,8 +7,9 @@ import pytest
 
 from serving import errors
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import conditions
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
 from tests.rig.control_plane.convergence import until

@@ -10,9 +10,10 @@ import pytest
 from serving import errors
 from serving.kube import VersionReader
 from serving.objects import Object
-from serving.resources import conditions, kinds
-from serving.resources.cluster_versions import ClusterVersions
+from serving.resources import kinds
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
 from tests.rig.control_plane.convergence import until

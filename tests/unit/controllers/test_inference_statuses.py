@@ -13,7 +13,8 @@ from serving.controllers import inference as controller_module
 from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
 from serving.kube import Watches, node_versions
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version

@@ -7,7 +7,7 @@ from serving.kube import VersionReader
 from serving.kube.node_versions import REFRESH_SECONDS
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 from tests.fakes.kube import FakeKube
 
 INFO = {

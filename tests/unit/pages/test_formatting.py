@@ -17,8 +17,9 @@ def plain(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.012345, "0.0123"), (12.345, "12.3"), (1.0, "1"), (0.999999, "1"), (99.96, "100"), (1234.5, "1,234"),
-     (-2.5, "-2.5"), (1_234_567, "1,234,567"), (0.00001234, "1.23e-05"), (3e20, "3.00e+20"), (100.0, "100")],
+    [(0, "0"), (0.012345, "0.0123"), (12.345, "12.3"), (1.0, "1"), (0.999999, "1"), (99.96, "100"),
+     (1234.5, "1,234"), (-2.5, "-2.5"), (1_234_567, "1,234,567"), (0.00001234, "1.23e-05"),
+     (3e20, "3.00e+20"), (100.0, "100")],
 )  # fmt: skip
 def test_number_has_three_digits(value: float, text: str):
     assert formatting.number(value) == text
@@ -26,8 +27,9 @@ def test_number_has_three_digits(value: float, text: str):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (0.0123, "12.3 ms"), (0.000085, "85 µs"), (1.234, "1.23 s"), (0.9999, "1 s"), (59.99, "1 min"),
-     (59.4, "59.4 s"), (60, "1 min"), (75, "1 min 15 s"), (3600, "1 h"), (7530, "2 h 5 min"), (86_400, "24 h")],
+    [(0, "0 s"), (0.0123, "12.3 ms"), (0.000085, "85 µs"), (1.234, "1.23 s"), (0.9999, "1 s"),
+     (59.99, "1 min"), (59.4, "59.4 s"), (60, "1 min"), (75, "1 min 15 s"), (3600, "1 h"),
+     (7530, "2 h 5 min"), (86_400, "24 h")],
 )  # fmt: skip
 def test_duration_has_the_unit_that_suits_it(seconds: float, text: str):
     assert plain(formatting.duration(seconds)) == text

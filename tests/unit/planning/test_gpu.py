@@ -37,7 +37,7 @@ def _revision(share: Gpu | None, **template: Any) -> revision.Revision:
 
 
 def _parts(share: Gpu) -> dict[str, Any]:
-    """Return what a share adds to a Pod."""
+    """Return the fields that a share adds to a Pod."""
     with_share, without = _revision(share), _revision(None)
     container = with_share.template["spec"]["containers"][0]
     plain_container = without.template["spec"]["containers"][0]

@@ -6,8 +6,8 @@ import pytest
 
 from serving.planning.gpu import mechanism
 from serving.planning.gpu.mechanism import MechanismChoice
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 from serving.resources.inference import Predictor
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 
 MPS = frozenset({"nvidia.com/gpu"})
 HAMI = MPS | {"nvidia.com/gpumem", "nvidia.com/gpucores"}

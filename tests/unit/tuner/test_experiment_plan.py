@@ -12,8 +12,8 @@ import pytest
 from serving import engines, errors
 from serving.objects import Object
 from serving.planning.models.volume import VolumeSource
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 from serving.resources.engine import Engine
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version

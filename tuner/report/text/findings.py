@@ -39,7 +39,8 @@ def _learned(report: Report) -> str:
     if not used:
         return f"Earlier experiments were not used in the end: {dropped}, {why}."
     rest = f"; {dropped} was not used, {why}" if dropped else ""
-    return f"The search also used {formatting.listed(used)}{rest}; the figures here are from this experiment alone."
+    listed = formatting.listed(used)
+    return f"The search also used {listed}{rest}; the figures here are from this experiment alone."
 
 
 def _load(report: Report) -> str:
@@ -102,8 +103,8 @@ def spent(report: Report) -> list[str]:
     doubt = report.answer.doubt
     if doubt is not None and doubt.more:
         sentences.append(
-            f"To go on, set maxNumTrials to {spent.trials + doubt.more}, and raise maxDuration or maxCost if it"
-            " ended the search: the experiment continues."
+            f"To go on, set maxNumTrials to {spent.trials + doubt.more}, and raise maxDuration or maxCost if"
+            " it ended the search: the experiment continues."
         )
     return sentences
 

@@ -10,23 +10,23 @@ from serving.embedded.apiserver.schema.stored_kinds import StoredKinds
 from serving.resources.kinds import Kind
 
 _REACH = (
-    "an Inference is reached at its URL (kubectl get inferences), another container at the address of its Pod "
-    "(kubectl get pods -o wide), from this machine"
+    "an Inference is reached at its URL (kubectl get inferences), another container at the address of its"
+    " Pod (kubectl get pods -o wide), from this machine"
 )
 _ONE_USER = "there is one user, the holder of the token, who may do all"
 
 SUBRESOURCES: Mapping[tuple[str, str, str], str] = {
     ("", "pods", "exec"): (
-        "exec and cp are not offered: read kubectl logs and kubectl describe pod, or run the command in a Job "
-        "with the same image and volumes (kubectl create job)"
+        "exec and cp are not offered: read kubectl logs and kubectl describe pod, or run the command in a Job"
+        " with the same image and volumes (kubectl create job)"
     ),
     ("", "pods", "attach"): "attach is not offered: use kubectl logs --follow",
     ("", "pods", "portforward"): f"port-forward is not offered: {_REACH}",
     ("", "pods", "proxy"): f"the proxy of a Pod is not offered: {_REACH}",
     ("", "services", "proxy"): f"the proxy of a Service is not offered: {_REACH}",
     ("", "pods", "ephemeralcontainers"): (
-        "debug is not offered, as a Pod gets no further container: read kubectl logs and kubectl describe pod, "
-        "or run a Job with the same image and volumes (kubectl create job)"
+        "debug is not offered, as a Pod gets no further container: read kubectl logs and kubectl describe"
+        " pod, or run a Job with the same image and volumes (kubectl create job)"
     ),
     ("", "pods", "eviction"): "eviction is not offered: use kubectl delete pod",
     ("", "pods", "resize"): "resize is not offered: change the resources of the Inference or the Deployment",
@@ -51,8 +51,8 @@ RESOURCES: Mapping[tuple[str, str], str] = {
 """(Group, plural) → message, for all versions."""
 
 ROLLOUT_HISTORY = (
-    "rollout history and undo are not offered, as a Deployment has no ReplicaSets of earlier revisions: apply the "
-    "earlier manifest or use kubectl set image, and for an Inference set the earlier modelVersion"
+    "rollout history and undo are not offered, as a Deployment has no ReplicaSets of earlier revisions: apply"
+    " the earlier manifest or use kubectl set image, and for an Inference set the earlier modelVersion"
 )
 NODES_ARE_READ_ONLY = "a Node is read only: it is this machine, which slipway up runs and slipway down stops"
 

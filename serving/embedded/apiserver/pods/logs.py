@@ -19,7 +19,7 @@ from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.requests import queries
 from serving.embedded.pod_spec.container_id import run_index
 from serving.objects import Object
-from serving.resources import pod_phases
+from serving.resources.kubernetes import pod_phases
 from serving.system import regular_file
 
 _CHUNK_BYTES = 64 * 1024

@@ -1,7 +1,7 @@
 """Validation of values against structural schemas: every broken rule, each with its full path.
 
-A schema is compiled once into nested functions, which return the faults of a value with paths relative to it.
-Paths and messages are made for faults only, so that the check of a valid value is fast.
+A schema is compiled once into nested functions, which return the violations of a value with paths relative to
+it. Paths and messages are made for violations only, so that the check of a valid value is fast.
 """
 
 import base64
@@ -20,7 +20,7 @@ from serving.errors import Cause
 from serving.resources.formats import quantity
 
 Mode = Literal["complete", "partial", "sent"]
-"""The faults beside wrong values.
+"""The violations beside wrong values.
 
 complete: a missing required member, and a list that is too short: for whole objects.
 partial: a missing key of a list-map's item: for objects that defaults or an apply will complete.
@@ -40,7 +40,7 @@ _TYPES: Mapping[str, frozenset[type]] = {
 _ALL_SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 
 
-class Fault(NamedTuple):
+class Violation(NamedTuple):
     """A broken rule at a path relative to the value that was checked, such as `.spec.ports[0]`."""
 
     path: str
@@ -59,7 +59,7 @@ class Rule(NamedTuple):
     """Returns the cause for a value at a path."""
 
 
-Check = Callable[[Any], Sequence[Fault]]
+Check = Callable[[Any], Sequence[Violation]]
 
 
 class _Compiled(NamedTuple):
@@ -70,8 +70,8 @@ class _Compiled(NamedTuple):
     check: Check
 
 
-def check(value: Any, schema: Schema, mode: Mode = "complete") -> Sequence[Fault]:
-    """Return the faults of a value; none if it is valid."""
+def check(value: Any, schema: Schema, mode: Mode = "complete") -> Sequence[Violation]:
+    """Return the violations of a value; none if it is valid."""
     return _compiled[mode](schema).check(value)
 
 
@@ -80,14 +80,14 @@ def causes(
 ) -> list[Cause]:
     """Return the broken rules of an object, except in its unchanged members, which were valid before."""
     changed = {key: value for key, value in obj.items() if key not in unchanged} if unchanged else obj
-    broken = [fault.cause() for fault in check(changed, schema, mode)]
+    broken = [violation.cause() for violation in check(changed, schema, mode)]
     # `changed` lacks the unchanged members: if the schema requires one, the check reports it as missing.
     return [cause for cause in broken if cause.field not in unchanged] if broken else broken
 
 
-def unknown_fields(faults: Sequence[Fault]) -> list[Cause]:
-    """Return the causes of the faults that are fields unknown to the schema."""
-    return [fault.cause() for fault in faults if fault.explain is _unknown_field]
+def unknown_fields(violations: Sequence[Violation]) -> list[Cause]:
+    """Return the causes of the violations that are fields unknown to the schema."""
+    return [violation.cause() for violation in violations if violation.explain is _unknown_field]
 
 
 def _unknown_field(path: str) -> Cause:
@@ -111,7 +111,7 @@ def _compile(schema: Schema, mode: Mode) -> _Compiled:
         return _Compiled(None if has_rules else some_type, check_scalar)
     check_map, check_list = _map(schema, mode), _list(schema, mode)
 
-    def check_any(value: Any) -> Sequence[Fault]:
+    def check_any(value: Any) -> Sequence[Violation]:
         value_type = type(value)
         if value_type is dict:
             return check_map(value)
@@ -137,13 +137,13 @@ def _types(schema: Schema, mode: Mode) -> frozenset[type] | None:
     return _TYPES.get(schema.get("type", ""))
 
 
-def _wrong_type(schema: Schema, value: Any) -> Sequence[Fault]:
+def _wrong_type(schema: Schema, value: Any) -> Sequence[Violation]:
     expected = "integer or string" if schema.get("x-kubernetes-int-or-string") else schema["type"]
 
     def explain(path: str) -> Cause:
         return status_errors.invalid(path, value, f"{path} in body must be of type {expected}")
 
-    return (Fault("", explain),)
+    return (Violation("", explain),)
 
 
 def _map(schema: Schema, mode: Mode) -> Check:
@@ -162,18 +162,21 @@ def _map(schema: Schema, mode: Mode) -> Check:
             other_members.append(_Compiled(None, _unknown[mode]) if child is None else _compiled[mode](child))
         return other_members[0]
 
-    def check_map(value: Any) -> Sequence[Fault]:
+    def check_map(value: Any) -> Sequence[Violation]:
         if type(value) is not dict:
             return _wrong_type(schema, value)
-        faults: list[Fault] = []
+        violations: list[Violation] = []
         if required and not value.keys() >= required:
             absent = [name for name in schema["required"] if name not in value]
-            faults += [Fault(schemas.path_step(name), status_errors.required) for name in absent]
+            violations += [Violation(schemas.path_step(name), status_errors.required) for name in absent]
         for key, item in value.items():
             always_valid_type, check_item = used_properties.get(key) or member(key)
             if type(item) is not always_valid_type and (broken := check_item(item)):
-                faults += [Fault(schemas.path_step(key) + fault.path, fault.explain) for fault in broken]
-        return faults
+                violations += [
+                    Violation(schemas.path_step(key) + violation.path, violation.explain)
+                    for violation in broken
+                ]
+        return violations
 
     return check_map
 
@@ -181,7 +184,7 @@ def _map(schema: Schema, mode: Mode) -> Check:
 _unknown: Mapping[Mode, Check] = {
     "complete": lambda _: (),
     "partial": lambda _: (),
-    "sent": lambda _: (Fault("", _unknown_field),),
+    "sent": lambda _: (Violation("", _unknown_field),),
 }
 """The check of a member that the schema does not know."""
 
@@ -192,22 +195,26 @@ def _list(schema: Schema, mode: Mode) -> Check:
     check_unique = _uniqueness(schema, mode)
     items: list[_Compiled] = []  # the check of the items, once it is used
 
-    def check_list(value: Any) -> Sequence[Fault]:
+    def check_list(value: Any) -> Sequence[Violation]:
         if type(value) is not list:
             return _wrong_type(schema, value)
-        faults: list[Fault] = []
+        violations: list[Violation] = []
         if len(value) > most:
-            faults.append(Fault("", lambda path: status_errors.too_many(path, len(value), most)))
+            violations.append(Violation("", lambda path: status_errors.too_many(path, len(value), most)))
         if len(value) < least:
             rule = f"in body should have at least {least} items"
-            faults.append(Fault("", lambda path: status_errors.invalid(path, len(value), f"{path} {rule}")))
+            violations.append(
+                Violation("", lambda path: status_errors.invalid(path, len(value), f"{path} {rule}"))
+            )
         if not items:
             items.append(_compiled[mode](schemas.items(schema)))
         always_valid_type, check_item = items[0]
         for index, item in enumerate(value):
             if type(item) is not always_valid_type and (broken := check_item(item)):
-                faults += [Fault(f"[{index}]{fault.path}", fault.explain) for fault in broken]
-        return [*faults, *check_unique(value)] if check_unique is not None else faults
+                violations += [
+                    Violation(f"[{index}]{violation.path}", violation.explain) for violation in broken
+                ]
+        return [*violations, *check_unique(value)] if check_unique is not None else violations
 
     return check_list
 
@@ -222,23 +229,25 @@ def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
     if not key_fields:
         return None
 
-    def check_keys(value: list[Any]) -> Sequence[Fault]:
-        faults: list[Fault] = []
+    def check_keys(value: list[Any]) -> Sequence[Violation]:
+        violations: list[Violation] = []
         seen: set[Any] = set()
         for index, item in enumerate(value):
             if type(item) is not dict:
-                continue  # a fault of the item itself
+                continue  # a violation of the item itself
             for name, default in key_fields:
                 if item.get(name, default) is None and mode != "complete":
-                    faults.append(Fault(f"[{index}]{schemas.path_step(name)}", status_errors.required))
+                    violations.append(
+                        Violation(f"[{index}]{schemas.path_step(name)}", status_errors.required)
+                    )
             key = tuple([item.get(name, default) for name, default in key_fields])
             if not _KEY_TYPES.issuperset(map(type, key)):
-                continue  # a missing field, or one of a wrong type: faults of the field
+                continue  # a missing field, or one of a wrong type: violations of the field
             if key in seen:
                 parts = {name: part for (name, _), part in zip(key_fields, key, strict=True)}
-                faults.append(Fault(f"[{index}]", partial(_duplicate, parts)))
+                violations.append(Violation(f"[{index}]", partial(_duplicate, parts)))
             seen.add(key)
-        return faults
+        return violations
 
     return check_keys
 
@@ -246,15 +255,15 @@ def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
 _KEY_TYPES = frozenset({str, int})
 
 
-def _check_set(value: list[Any]) -> Sequence[Fault]:
-    faults: list[Fault] = []
+def _check_set(value: list[Any]) -> Sequence[Violation]:
+    violations: list[Violation] = []
     seen: set[Any] = set()
     for index, item in enumerate(value):
         key = item if type(item) is str else (repr(item),)
         if key in seen:
-            faults.append(Fault(f"[{index}]", partial(_duplicate, item)))
+            violations.append(Violation(f"[{index}]", partial(_duplicate, item)))
         seen.add(key)
-    return faults
+    return violations
 
 
 def _duplicate(value: Any, path: str) -> Cause:
@@ -262,7 +271,7 @@ def _duplicate(value: Any, path: str) -> Cause:
 
 
 def _scalar(schema: Schema, types: frozenset[type], rules: Mapping[type, Sequence[Rule]]) -> Check:
-    def check_scalar(value: Any) -> Sequence[Fault]:
+    def check_scalar(value: Any) -> Sequence[Violation]:
         value_type = type(value)
         if value_type not in types:
             return _wrong_type(schema, value)
@@ -272,7 +281,7 @@ def _scalar(schema: Schema, types: frozenset[type], rules: Mapping[type, Sequenc
                 break
         else:
             return ()  # most values: no list is made
-        return [Fault("", partial(rule.explain, value)) for rule in type_rules if not rule.passes(value)]
+        return [Violation("", partial(rule.explain, value)) for rule in type_rules if not rule.passes(value)]
 
     return check_scalar
 

@@ -9,8 +9,9 @@ from serving.embedded.apiserver.admission.pod import MOST_GRACE_SECONDS
 from serving.embedded.apiserver.schema import pruning, schemas, validation
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.objects import is_deleting
-from serving.resources import kinds, pod_phases
+from serving.resources import kinds
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import pod_phases
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 """Finalizers with which the garbage collector keeps an owner until its dependents are orphaned or deleted."""

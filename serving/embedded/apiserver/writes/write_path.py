@@ -217,8 +217,8 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
     # A patched object shares the members that the patch did not touch with the old object, and the old object
     # was validated when it was written.
     new = {key: value for key, value in body.items() if value is not old.get(key)} if old else body
-    faults = validation.check(new, schema, "sent")
-    if not faults:
+    violations = validation.check(new, schema, "sent")
+    if not violations:
         return _PrunedBody({**body, **header}, (), valid=True)
     obj = pruning.prune(body, schema)
     meta = obj.get("metadata", {})
@@ -226,7 +226,7 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
     if broken:
         name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
         raise status_errors.unprocessable(kind, name, broken)
-    unknown = validation.unknown_fields(faults)
+    unknown = validation.unknown_fields(violations)
     texts = tuple(f'unknown field "{cause.field}"' for cause in unknown)
     if unknown and request.options.field_validation == "Strict":
         raise status_errors.bad_request(

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from signal import SIGKILL
 from typing import Literal
 
-from serving.resources import pod_phases
+from serving.resources.kubernetes import pod_phases
 from serving.settings import NodeSettings
 
 NODE_SHUTDOWN = "NodeShutdown"

@@ -29,7 +29,7 @@ from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes.events import EventToEmit
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from serving.embedded.kubelet.pod.lifecycle import (
 from serving.embedded.pod_spec import termination_fields
 from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.resources import pod_phases
-from serving.resources.conditions import find
+from serving.resources.kubernetes import pod_phases
+from serving.resources.kubernetes.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 """Condition whether the node enforces all limits of the Pod, with the node's own limit of processes."""

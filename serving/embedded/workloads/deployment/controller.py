@@ -11,7 +11,7 @@ from serving.kube import Informer, Key, Kube, Result, Settling
 from serving.kube.cache import LIFETIME_SECONDS, Cache
 from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes.events import EventToEmit
 from serving.settings import Settings
 
 

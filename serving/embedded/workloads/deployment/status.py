@@ -12,7 +12,7 @@ from typing import Any
 from serving.embedded.workloads.deployment.plan import DeploymentSpec
 from serving.embedded.workloads.pods import PodFacts, parse_time
 from serving.objects import Object
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 
 COMPLETE = "NewReplicaSetAvailable"
 PROGRESSED = "ReplicaSetUpdated"

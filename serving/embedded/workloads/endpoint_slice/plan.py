@@ -13,7 +13,8 @@ import orjson
 from serving.embedded.pod_spec import tcp_ports
 from serving.embedded.workloads import naming, pods
 from serving.objects import Object, is_deleting
-from serving.resources import conditions, kinds, names, pod_phases
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions, pod_phases
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "slipway-node"

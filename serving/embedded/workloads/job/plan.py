@@ -16,8 +16,8 @@ from serving.embedded.workloads import naming
 from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, deletion_order, parse_time
 from serving.objects import Object
-from serving.resources import conditions
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.events import EventToEmit
 
 UNSUPPORTED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")
 """Fields of a Job's spec that are not supported, and fail the Job."""

@@ -8,7 +8,7 @@ from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.job.plan import JobProgress, JobSpec
 from serving.embedded.workloads.pods import PodFacts
 from serving.objects import Object
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 
 
 def report(

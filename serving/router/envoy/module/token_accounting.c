@@ -107,8 +107,8 @@ static void read_prompt(Accounting* accounting, int64_t number) {
 }
 
 // Observes the latencies of `number` new tokens, and settles what waits for the first one. A stream that the
-// client did not ask for has no latencies, as it was not in the queue: so no more first tokens are counted than
-// requests.
+// client did not ask for has no latencies, as it was not in the queue: so no more first tokens are counted
+// than requests.
 static void progress(Accounting* accounting, int64_t number) {
   Backend* backend = accounting->backend;
   int64_t now = microseconds();

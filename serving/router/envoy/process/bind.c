@@ -50,7 +50,8 @@ static int take_over(int descriptor, const struct sockaddr* wanted, socklen_t si
   return 1;
 }
 
-__attribute__((visibility("default"))) int bind(int descriptor, const struct sockaddr* address, socklen_t size) {
+__attribute__((visibility("default")))
+int bind(int descriptor, const struct sockaddr* address, socklen_t size) {
   if (take_over(descriptor, address, size)) return 0;
   return (int)syscall(SYS_bind, descriptor, address, size);
 }

@@ -126,7 +126,7 @@ async def running(kube: Kube, name: str, program: str, **fields: Any) -> AsyncIt
 
 
 def answer(address: str, *, marked: bool = False) -> str:
-    """Return what the server at an address answers, or the name of the error."""
+    """Return the answer of the server at an address, or the name of the error."""
     with socket.socket() as client:
         if marked:
             sockets.mark(client)

@@ -12,7 +12,7 @@ from serving.router.envoy.counts.token_counts import PAIRS, Latencies, TokenCoun
 from serving.router.plan.service import Cluster
 from tests.rig.machine.addresses import own
 from tests.rig.servers.activator import activator, until_waiting
-from tests.rig.servers.chat import Chat, chatting, engine_address
+from tests.rig.servers.chat import ChatRig, chatting, engine_address
 from tests.rig.servers.gateway import endpoint_slice, route
 
 MOST = 30
@@ -20,7 +20,7 @@ MOST = 30
 
 
 @pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+async def chat(tmp_path: Path) -> AsyncIterator[ChatRig]:
     async with chatting(tmp_path) as chat:
         yield chat
 
@@ -30,7 +30,7 @@ def mean(latencies: Latencies) -> float:
 
 
 @contextlib.asynccontextmanager
-async def asked_in_vain(chat: Chat) -> AsyncIterator[None]:
+async def asked_in_vain(chat: ChatRig) -> AsyncIterator[None]:
     """An unstreamed request that the engine has and does not answer; its client disconnects at the end."""
     chat.engine.released.clear()
     before = len(chat.engine.requests)
@@ -45,14 +45,14 @@ async def asked_in_vain(chat: Chat) -> AsyncIterator[None]:
         await asyncio.wait([asked])
 
 
-async def streamed(chat: Chat) -> TokenCounts:
+async def streamed(chat: ChatRig) -> TokenCounts:
     """Return the counts after one stream of `MOST` tokens, and a few more."""
     chat.engine.pause_seconds = 0.002  # else all events reach the gateway as one part
     await chat.ask(stream=True, max_tokens=MOST + 10)
     return await chat.until(lambda counts: counts.inter_token.at_most[-1] == MOST + 9)
 
 
-async def test_prompt_is_estimated_when_the_client_of_an_unstreamed_answer_disconnects(chat: Chat) -> None:
+async def test_prompt_is_estimated_when_the_client_of_an_unstreamed_answer_disconnects(chat: ChatRig) -> None:
     await chat.serve("continuous")
     async with asked_in_vain(chat):
         admitted = chat.counts().waiting("prompt")
@@ -61,7 +61,7 @@ async def test_prompt_is_estimated_when_the_client_of_an_unstreamed_answer_disco
     assert counts.generated_tokens == 0  # no stream has shown the pace
 
 
-async def test_answer_is_estimated_by_the_pace_of_streams_up_to_its_limit(chat: Chat) -> None:
+async def test_answer_is_estimated_by_the_pace_of_streams_up_to_its_limit(chat: ChatRig) -> None:
     await chat.serve("continuous")
     before = await streamed(chat)
     async with asked_in_vain(chat):
@@ -72,7 +72,7 @@ async def test_answer_is_estimated_by_the_pace_of_streams_up_to_its_limit(chat: 
     assert counts.generated_tokens - before.generated_tokens == MOST
 
 
-async def test_answer_counts_as_generated_when_the_client_disconnects_in_its_middle(chat: Chat) -> None:
+async def test_answer_counts_as_generated_when_the_client_disconnects_in_its_middle(chat: ChatRig) -> None:
     await chat.serve("continuous")
     chat.engine.stop_after = 0
     async with chat.asked(max_tokens=MOST) as response:
@@ -84,7 +84,7 @@ async def test_answer_counts_as_generated_when_the_client_disconnects_in_its_mid
 
 
 async def test_answer_is_not_estimated_when_streams_have_waited_longer_for_their_first_token(
-    chat: Chat,
+    chat: ChatRig,
 ) -> None:
     await chat.serve("continuous")
     chat.engine.released.clear()
@@ -100,7 +100,7 @@ async def test_answer_is_not_estimated_when_streams_have_waited_longer_for_their
     assert counts.generated_tokens == before.generated_tokens
 
 
-async def test_prompt_is_counted_for_the_arm_of_the_retry_when_the_client_disconnects(chat: Chat) -> None:
+async def test_prompt_is_counted_for_the_arm_of_the_retry_when_the_client_disconnects(chat: ChatRig) -> None:
     both = route("chat", [("dead", 5_000), ("a", 5_000)])
     both["spec"]["tokenUsage"] = "continuous"
     slices = [endpoint_slice("chat-dead", [own(117)]), endpoint_slice("chat-a", [engine_address()])]
@@ -121,7 +121,7 @@ async def test_prompt_is_counted_for_the_arm_of_the_retry_when_the_client_discon
 
 
 async def test_nothing_is_counted_when_the_client_disconnects_while_the_activator_holds_its_request(
-    chat: Chat,
+    chat: ChatRig,
 ) -> None:
     at_zero = route("chat", [("a", 10_000)], on_demand="a")
     at_zero["spec"]["tokenUsage"] = "continuous"

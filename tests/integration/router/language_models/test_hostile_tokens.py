@@ -12,7 +12,7 @@ import pytest
 from serving import clock
 from tests.rig.machine.addresses import own
 from tests.rig.machine.tcp_server import tcp_server
-from tests.rig.servers.chat import Chat, chatting
+from tests.rig.servers.chat import ChatRig, chatting
 from tests.rig.servers.gateway import endpoint_slice, route
 
 SECONDS = 1.0
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+async def chat(tmp_path: Path) -> AsyncIterator[ChatRig]:
     async with chatting(tmp_path) as chat:
         await chat.serve("continuous")
         yield chat
@@ -47,7 +47,7 @@ async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
     ],
 )
 @pytest.mark.parametrize("path", ["default/chat", "default/openai"])
-async def test_module_is_linear_when_a_request_is_hostile(chat: Chat, path: str, body: bytes) -> None:
+async def test_module_is_linear_when_a_request_is_hostile(chat: ChatRig, path: str, body: bytes) -> None:
     began = clock.monotonic()
     async with (
         aiohttp.ClientSession() as session,
@@ -72,7 +72,7 @@ async def test_module_is_linear_when_a_request_is_hostile(chat: Chat, path: str,
     ],
     ids=["crlf", "lf", "crlf and lf", "usages", "braces", "spaces", "contents", "commas"],
 )
-async def test_module_is_linear_when_an_answer_is_hostile(chat: Chat, answer: bytes) -> None:
+async def test_module_is_linear_when_an_answer_is_hostile(chat: ChatRig, answer: bytes) -> None:
     chat.engine.raw = answer
     began = clock.monotonic()
     await chat.ask(stream=True, max_tokens=1)
@@ -80,7 +80,7 @@ async def test_module_is_linear_when_an_answer_is_hostile(chat: Chat, answer: by
     await chat.until_settled()
 
 
-async def test_next_answer_is_whole_when_a_stream_has_a_length(chat: Chat) -> None:
+async def test_next_answer_is_whole_when_a_stream_has_a_length(chat: ChatRig) -> None:
     event = {"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}
     chat.engine.raw = b"data: " + orjson.dumps(event) + b"\n\ndata: [DONE]\n\n"
     connector = aiohttp.TCPConnector(limit=1)
@@ -95,7 +95,7 @@ async def test_next_answer_is_whole_when_a_stream_has_a_length(chat: Chat) -> No
             assert answer == b"data: " + expected + b"\n\ndata: [DONE]\n\n"
 
 
-async def test_events_of_lines_that_end_with_crlf_are_counted(chat: Chat) -> None:
+async def test_events_of_lines_that_end_with_crlf_are_counted(chat: ChatRig) -> None:
     event = {"choices": [{"delta": {"content": "a"}}]}
     chat.engine.raw = (b"data: " + orjson.dumps(event) + b"\r\n\r\n") * 5
     await chat.ask(stream=True, max_tokens=9)
@@ -112,7 +112,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def test_usage_is_removed_whole_and_its_own_numbers_are_read_when_it_has_objects_and_braces(
-    chat: Chat,
+    chat: ChatRig,
 ) -> None:
     details = {"completion_tokens": 99, "note": '}"\\', "prompt_tokens": 99}
     usage = {"details": details, "completion_tokens": 3, "prompt_tokens": 7}
@@ -123,7 +123,7 @@ async def test_usage_is_removed_whole_and_its_own_numbers_are_read_when_it_has_o
 
 
 @pytest.mark.parametrize("number", [None, -5, "many", 10**12, {}])
-async def test_counted_tokens_stay_when_the_engine_reports_no_number(chat: Chat, number: object) -> None:
+async def test_counted_tokens_stay_when_the_engine_reports_no_number(chat: ChatRig, number: object) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": number}
     chat.engine.raw = event(**TEXT) * 4 + event(usage=usage, **TEXT) + event(choices=[], usage=usage) + DONE
     assert await chat.ask(stream=True, max_tokens=9) == event(**TEXT) * 5 + DONE
@@ -131,7 +131,7 @@ async def test_counted_tokens_stay_when_the_engine_reports_no_number(chat: Chat,
     assert (counts.prompt_tokens, counts.generated_tokens) == (7, 5)
 
 
-async def test_event_without_choices_passes_when_its_usage_is_null(chat: Chat) -> None:
+async def test_event_without_choices_passes_when_its_usage_is_null(chat: ChatRig) -> None:
     chat.engine.raw = event(choices=[], prompt_filter_results=[1], usage=None) + event(**TEXT) + DONE
     answer = await chat.ask(stream=True, max_tokens=9)
     assert answer == event(choices=[], prompt_filter_results=[1]) + event(**TEXT) + DONE
@@ -139,7 +139,7 @@ async def test_event_without_choices_passes_when_its_usage_is_null(chat: Chat) -
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
-async def test_last_event_passes_and_is_counted_when_no_empty_line_ends_it(chat: Chat, end: bytes) -> None:
+async def test_last_event_passes_and_is_counted_when_no_empty_line_ends_it(chat: ChatRig, end: bytes) -> None:
     last = event(usage={"prompt_tokens": 7, "completion_tokens": 2}, **TEXT)
     chat.engine.raw = event(**TEXT) + last.removesuffix(b"\n\n") + end
     answer = await chat.ask(stream=True, max_tokens=9)
@@ -148,7 +148,7 @@ async def test_last_event_passes_and_is_counted_when_no_empty_line_ends_it(chat:
     assert (counts.prompt_tokens, counts.generated_tokens) == (7, 2)
 
 
-async def test_later_tokens_are_counted_when_an_engine_has_taken_back_a_huge_number(chat: Chat) -> None:
+async def test_later_tokens_are_counted_when_an_engine_has_taken_back_a_huge_number(chat: ChatRig) -> None:
     many, one = (event(usage={"completion_tokens": number}, **TEXT) for number in (900_000_000, 1))
     # Not in one part, whose numbers are added before they are counted.
     chat.engine.raw = many + b":" * 200_000 + b"\n\n" + one
@@ -174,7 +174,7 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
     ids=["early hints", "continue", "no body", "no content", "error"],
 )
 async def test_answer_with_an_unusual_head_passes_and_is_settled(
-    chat: Chat, answer: bytes, status: int, tokens: int
+    chat: ChatRig, answer: bytes, status: int, tokens: int
 ) -> None:
     body = b'data: {"text":"abc"}\n' if b"content-length: 21" in answer else b""
 
@@ -194,7 +194,7 @@ async def test_answer_with_an_unusual_head_passes_and_is_settled(
         assert (await chat.until_settled()).generated_tokens == tokens
 
 
-async def test_nothing_waits_when_a_client_aborts_its_upload(chat: Chat) -> None:
+async def test_nothing_waits_when_a_client_aborts_its_upload(chat: ChatRig) -> None:
     head = b"POST /default/chat/v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n"
     _, writer = await asyncio.open_connection("127.0.0.1", chat.rig.settings.gateway.port)
     writer.write(head + b'{"stream": true, ')

@@ -14,12 +14,12 @@ from serving import clock
 from serving.router.envoy.counts.token_counts import PAIRS
 from tests.fakes.language_engine import PROMPT_TOKENS
 from tests.rig.machine.addresses import own
-from tests.rig.servers.chat import Chat, chatting, engine_address
+from tests.rig.servers.chat import ChatRig, chatting, engine_address
 from tests.rig.servers.gateway import endpoint_slice, route
 
 
 @pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+async def chat(tmp_path: Path) -> AsyncIterator[ChatRig]:
     async with chatting(tmp_path) as chat:
         yield chat
 
@@ -34,7 +34,7 @@ def events(answer: bytes) -> list[Any]:
 @pytest.mark.parametrize("splits_events", [False, True])
 @pytest.mark.parametrize("usage", ["final", "continuous"])
 async def test_stream_is_counted_and_looks_as_if_nobody_had_asked_for_its_tokens(
-    chat: Chat, usage: str, *, splits_events: bool
+    chat: ChatRig, usage: str, *, splits_events: bool
 ) -> None:
     await chat.serve(usage)
     chat.engine.splits_events = splits_events
@@ -55,7 +55,7 @@ async def test_stream_is_counted_and_looks_as_if_nobody_had_asked_for_its_tokens
 
 
 @pytest.mark.parametrize("usage", ["final", "continuous"])
-async def test_client_that_asks_for_usage_gets_it_in_the_last_event_alone(chat: Chat, usage: str) -> None:
+async def test_client_that_asks_for_usage_gets_it_in_the_last_event_alone(chat: ChatRig, usage: str) -> None:
     await chat.serve(usage)
     answer = events(await chat.ask(stream=True, max_tokens=3, stream_options={"include_usage": True}))
     assert [event.get("usage") for event in answer[:-1]] == [None] * 4
@@ -64,7 +64,7 @@ async def test_client_that_asks_for_usage_gets_it_in_the_last_event_alone(chat: 
     assert (await chat.until_settled()).generated_tokens == 3
 
 
-async def test_answer_that_is_not_streamed_is_counted_and_unchanged(chat: Chat) -> None:
+async def test_answer_that_is_not_streamed_is_counted_and_unchanged(chat: ChatRig) -> None:
     await chat.serve("continuous")
     answer = orjson.loads(await chat.ask(max_tokens=5))
     assert answer["usage"]["completion_tokens"] == 5
@@ -75,7 +75,7 @@ async def test_answer_that_is_not_streamed_is_counted_and_unchanged(chat: Chat) 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_is_counted_when_the_client_and_the_engine_can_compress(
-    chat: Chat, *, stream: bool
+    chat: ChatRig, *, stream: bool
 ) -> None:
     await chat.serve("continuous")
     chat.engine.compresses = "if allowed"
@@ -88,7 +88,7 @@ async def test_answer_is_counted_when_the_client_and_the_engine_can_compress(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_compressed_answer_passes_uncounted(chat: Chat, *, stream: bool) -> None:
+async def test_compressed_answer_passes_uncounted(chat: ChatRig, *, stream: bool) -> None:
     await chat.serve("continuous")
     chat.engine.compresses = "always"
     async with chat.asked(stream=stream, max_tokens=2000) as response:
@@ -102,7 +102,7 @@ async def test_compressed_answer_passes_uncounted(chat: Chat, *, stream: bool) -
     assert (counts.prompt_tokens, counts.generated_tokens) == (0, 0)
 
 
-async def test_request_waits_with_its_tokens_until_its_first_token(chat: Chat) -> None:
+async def test_request_waits_with_its_tokens_until_its_first_token(chat: ChatRig) -> None:
     await chat.serve("continuous")
     chat.engine.released.clear()
     asked = asyncio.create_task(chat.ask(stream=True, max_tokens=40))
@@ -123,7 +123,7 @@ async def test_request_waits_with_its_tokens_until_its_first_token(chat: Chat) -
 
 @pytest.mark.parametrize("usage", ["final", "continuous"])
 async def test_client_that_disconnects_leaves_what_it_got_and_no_waiting_tokens(
-    chat: Chat, usage: str
+    chat: ChatRig, usage: str
 ) -> None:
     await chat.serve(usage)
     chat.engine.stop_after = 5
@@ -135,7 +135,7 @@ async def test_client_that_disconnects_leaves_what_it_got_and_no_waiting_tokens(
     assert counts.prompt_tokens > 0  # an estimate until the engine reports it
 
 
-async def test_engine_that_dies_in_mid_stream_leaves_no_waiting_tokens(chat: Chat) -> None:
+async def test_engine_that_dies_in_mid_stream_leaves_no_waiting_tokens(chat: ChatRig) -> None:
     await chat.serve("continuous")
     chat.engine.abort_after = 5
     with pytest.raises(aiohttp.ClientPayloadError):
@@ -169,7 +169,9 @@ async def test_client_that_never_reads_is_ended_and_leaves_no_waiting_tokens(tmp
         assert counts.generated_tokens < 1_000_000
 
 
-async def test_answer_that_is_longer_than_expected_has_no_waiting_tokens_while_it_streams(chat: Chat) -> None:
+async def test_answer_that_is_longer_than_expected_has_no_waiting_tokens_while_it_streams(
+    chat: ChatRig,
+) -> None:
     await chat.serve("continuous")
     chat.engine.stop_after = 14
     async with chat.asked(stream=True, max_completion_tokens=13):
@@ -178,7 +180,7 @@ async def test_answer_that_is_longer_than_expected_has_no_waiting_tokens_while_i
         assert chat.engine.streams == 1
 
 
-async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: Chat) -> None:
+async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: ChatRig) -> None:
     await chat.serve("continuous")
     await chat.rig.serve([], [])
     dead = route("chat", [("a", 10_000)])
@@ -191,7 +193,7 @@ async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: Chat) 
     assert counts.generated_tokens == 0
 
 
-async def test_learned_length_of_answers_is_expected_of_later_requests(chat: Chat) -> None:
+async def test_learned_length_of_answers_is_expected_of_later_requests(chat: ChatRig) -> None:
     await chat.serve("continuous")
     for _ in range(12):
         await chat.ask(max_tokens=20)
@@ -221,7 +223,7 @@ async def test_learned_length_of_answers_is_expected_of_later_requests(chat: Cha
     ],
 )
 async def test_malformed_request_reaches_the_engine_and_leaves_no_waiting_tokens(
-    chat: Chat, body: bytes
+    chat: ChatRig, body: bytes
 ) -> None:
     await chat.serve("continuous")
     async with aiohttp.ClientSession() as session:
@@ -235,7 +237,7 @@ async def test_malformed_request_reaches_the_engine_and_leaves_no_waiting_tokens
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings"])
 async def test_engine_gets_the_length_of_a_request_without_one(
-    chat: Chat, path: str, *, stream: bool
+    chat: ChatRig, path: str, *, stream: bool
 ) -> None:
     await chat.serve("continuous")
     body = orjson.dumps({"messages": [], "max_tokens": 1, "stream": stream})
@@ -255,7 +257,7 @@ async def test_engine_gets_the_length_of_a_request_without_one(
     assert (length > len(body)) if is_changed else (length == len(body))
 
 
-async def test_request_above_the_limit_is_refused(chat: Chat) -> None:
+async def test_request_above_the_limit_is_refused(chat: ChatRig) -> None:
     await chat.serve("continuous")
     limit = chat.rig.settings.gateway.language_request_bytes
     async with chat.asked("embeddings", user="x" * limit) as response:
@@ -275,7 +277,7 @@ async def test_request_above_the_limit_is_refused(chat: Chat) -> None:
     await chat.until_settled()
 
 
-async def test_other_paths_and_services_are_not_counted(chat: Chat) -> None:
+async def test_other_paths_and_services_are_not_counted(chat: ChatRig) -> None:
     await chat.serve("continuous")
     await chat.ask("embeddings")
     await chat.serve("none")
@@ -283,7 +285,7 @@ async def test_other_paths_and_services_are_not_counted(chat: Chat) -> None:
     assert not any(chat.counts().counters.values())
 
 
-async def test_answer_of_another_arm_is_counted_for_that_arm_when_a_retry_goes_there(chat: Chat) -> None:
+async def test_answer_of_another_arm_is_counted_for_that_arm_when_a_retry_goes_there(chat: ChatRig) -> None:
     both = route("chat", [("dead", 5_000), ("a", 5_000)])
     both["spec"]["tokenUsage"] = "continuous"
     slices = [endpoint_slice("chat-dead", [own(66)]), endpoint_slice("chat-a", [engine_address()])]

@@ -17,7 +17,7 @@ from serving.router.metrics import token_page
 from serving.router.metrics.labels import Labels
 from serving.router.plan.service import Cluster, Endpoint
 from tests.rig.servers.activator import activator, until_waiting
-from tests.rig.servers.chat import Chat, chatting, engine_address
+from tests.rig.servers.chat import ChatRig, chatting, engine_address
 from tests.rig.servers.gateway import route
 
 CLUSTER = Cluster("default/chat-a/8080", ())
@@ -25,12 +25,12 @@ TARGET = ScaleTargetName("default", "chat-a")
 
 
 @pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+async def chat(tmp_path: Path) -> AsyncIterator[ChatRig]:
     async with chatting(tmp_path) as chat:
         yield chat
 
 
-def reported(chat: Chat, after: float = 0.0) -> TargetTokens:
+def reported(chat: ChatRig, after: float = 0.0) -> TargetTokens:
     """Return the tokens on the gateway's metrics page, as the autoscaler reads it in `after` seconds."""
     labels = {CLUSTER.name: Labels("default", "chat", "a", "chat-a")}
     now = clock.now().timestamp() + after
@@ -38,7 +38,7 @@ def reported(chat: Chat, after: float = 0.0) -> TargetTokens:
     return Parser().page(page).tokens[TARGET]
 
 
-def queued(chat: Chat) -> float:
+def queued(chat: ChatRig) -> float:
     """Return the requests that wait for an engine by the autoscaler, once they are old enough to count."""
     board = TokenBoard()
     for at in (0.0, 10 * QUEUED_SECONDS):
@@ -48,7 +48,7 @@ def queued(chat: Chat) -> float:
     return load.waiting
 
 
-async def test_stream_without_a_first_token_waits_for_an_engine(chat: Chat) -> None:
+async def test_stream_without_a_first_token_waits_for_an_engine(chat: ChatRig) -> None:
     await chat.serve("continuous")
     chat.engine.released.clear()
     asked = asyncio.create_task(chat.ask(stream=True, max_tokens=40))
@@ -58,7 +58,7 @@ async def test_stream_without_a_first_token_waits_for_an_engine(chat: Chat) -> N
     await asked
 
 
-async def test_request_waits_for_no_engine_when_its_answer_is_not_streamed(chat: Chat) -> None:
+async def test_request_waits_for_no_engine_when_its_answer_is_not_streamed(chat: ChatRig) -> None:
     await chat.serve("continuous")
     chat.engine.released.clear()
     asked = asyncio.create_task(chat.ask(max_tokens=40))
@@ -73,7 +73,7 @@ async def test_request_waits_for_no_engine_when_its_answer_is_not_streamed(chat:
     assert reported(chat).waiting == 0
 
 
-async def test_capacity_is_not_learned_from_a_slow_answer_that_is_not_streamed(chat: Chat) -> None:
+async def test_capacity_is_not_learned_from_a_slow_answer_that_is_not_streamed(chat: ChatRig) -> None:
     await chat.serve("continuous")
     rates = TokenRates([Metric("TokensPerSecond", "TokensPerSecond", None)])
     rates.learn(EngineLoad(1000.0, 1, read_at=1.0), None)
@@ -87,7 +87,7 @@ async def test_capacity_is_not_learned_from_a_slow_answer_that_is_not_streamed(c
     await asked
 
 
-async def test_request_at_zero_waits_with_its_tokens_and_age_until_a_replica_streams(chat: Chat) -> None:
+async def test_request_at_zero_waits_with_its_tokens_and_age_until_a_replica_streams(chat: ChatRig) -> None:
     at_zero = route("chat", [("a", 10_000)], on_demand="a")
     at_zero["spec"]["tokenUsage"] = "continuous"
     async with activator(chat.rig, CLUSTER) as held_backend:

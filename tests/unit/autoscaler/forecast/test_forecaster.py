@@ -165,8 +165,9 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def opening(day: str, zone: ZoneInfo | None) -> float:
-    """Return what is expected at most, a minute before, of the minutes after 8:00 of a day in Berlin, when
-    load rises by ten."""
+    """Return the upper quantile of the forecast, a minute old, for the minutes after 8:00 of a day in Berlin,
+    when load rises by ten.
+    """
     rises = dt.datetime.fromisoformat(f"{day}T08:00").replace(tzinfo=BERLIN).timestamp()
     forecaster, step = Forecaster(1.0, SHARE, zone), 60.0
     noise = np.random.default_rng(4)

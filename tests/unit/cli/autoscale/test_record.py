@@ -26,12 +26,12 @@ DIGITS = CountedPredictor("default", "digits", "stable")
 PAGE = """\
 # HELP slipway_requests_received_total Requests that came.
 # TYPE slipway_requests_received_total counter
-slipway_requests_received_total{namespace="default",inference="digits",predictor="stable",revision="digits-1"} 7
-slipway_requests_received_total{namespace="default",inference="digits",predictor="stable",revision="digits-2"} 5
-slipway_requests_received_total{namespace="default",inference="digits",predictor="new",revision="digits-3"} 11
-slipway_requests_received_total{namespace="other",inference="digits",predictor="stable",revision="digits-1"} 13
+slipway_requests_received_total{inference="digits",namespace="default",predictor="stable",revision="1"} 7
+slipway_requests_received_total{inference="digits",namespace="default",predictor="stable",revision="2"} 5
+slipway_requests_received_total{inference="digits",namespace="default",predictor="new",revision="3"} 11
+slipway_requests_received_total{inference="digits",namespace="other",predictor="stable",revision="1"} 13
 # TYPE slipway_requests_total counter
-slipway_requests_total{namespace="default",inference="digits",predictor="stable",revision="digits-1"} 17
+slipway_requests_total{inference="digits",namespace="default",predictor="stable",revision="1"} 17
 """
 
 

@@ -18,7 +18,8 @@ from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import Watches
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane.convergence import QUICK, running, until

@@ -174,7 +174,8 @@ async def test_version_is_retried_when_the_controllers_may_not_read_a_file_of_it
         return original(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", forbidding)
-    rule = f"{source}: must be readable for user {os.geteuid()} of the controllers, got {name}: Permission denied"
+    rule = f"{source}: must be readable for user {os.geteuid()} of the controllers"
+    rule += f", got {name}: Permission denied"
     with pytest.raises(errors.Temporary, match=re.escape(rule)) as caught:
         await machine.built({"path": str(source)})
     assert caught.value.reason == "OutputNotReadable"

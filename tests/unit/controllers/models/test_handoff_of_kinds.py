@@ -19,7 +19,8 @@ from serving.kube import Watches, optional_informer
 from serving.kube.connection.client import WatchEvent
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
+from serving.resources.kubernetes import conditions
 from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import training_jobs as jobs

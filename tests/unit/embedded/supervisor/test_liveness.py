@@ -102,7 +102,7 @@ async def test_component_answers_again_when_a_supervisor_has_closed_its_connecti
         assert await liveness.ask(path, SECONDS) == liveness.LivenessAnswer([], is_complete=True)
 
 
-def test_what_the_supervisor_keeps_is_the_newest_answer_when_the_process_that_was_asked_still_runs(
+def test_supervisor_keeps_the_newest_answer_when_the_process_that_was_asked_still_runs(
     component: SupervisedComponent,
 ) -> None:
     component.note_answer(answer(PORT, PORT + 1), FIRST)

@@ -7,8 +7,9 @@ import pytest
 from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.plan import Ensure
-from serving.resources import conditions, kinds
-from serving.resources.conditions import StatusReason
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import StatusReason
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 

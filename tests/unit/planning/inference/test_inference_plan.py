@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.plan import Ensure, RemoveChild, SetFinalizers
-from serving.resources import conditions, names
+from serving.resources import names
+from serving.resources.kubernetes import conditions
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 

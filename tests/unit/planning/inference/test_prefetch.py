@@ -12,8 +12,9 @@ from serving.objects import Object
 from serving.planning.inference import planner, prefetch, revision, route
 from serving.planning.inference.plan import Ensure
 from serving.planning.models.volume import VolumeChoice
-from serving.resources import conditions, kinds
+from serving.resources import kinds
 from serving.resources.inference import Predictor
+from serving.resources.kubernetes import conditions
 from serving.settings import RuntimeImageSettings
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor, ready_version

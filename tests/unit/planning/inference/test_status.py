@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from serving.objects import Object
 from serving.planning.inference import inference_state, planner
 from serving.planning.inference import status as statuses
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 from tests.fakes.inference_world import GATEWAY, NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 

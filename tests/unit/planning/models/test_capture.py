@@ -14,7 +14,7 @@ from serving.planning.models.capture import (
     WaitForCapture,
 )
 from serving.planning.models.version import BuildImage, FailVersion, WaitForSource
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 from serving.settings import RuntimeImageSettings
 from tests.objects.finished_jobs import CLAIM, EMPTY_DIR, HOST_PATH, NFS, batch, ended, pod_of, training
 

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from serving.planning.models import model as planner
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 
 NOW = "2026-01-01T00:00:00Z"
 MODEL: Object = {"metadata": {"name": "digits", "namespace": "default", "generation": 3}}

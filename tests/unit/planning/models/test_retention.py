@@ -6,7 +6,8 @@ from serving.objects import Object
 from serving.planning.models import retention
 from serving.planning.models.retention import KeepImage, ReleaseImage
 from serving.planning.models.version import is_ready
-from serving.resources import conditions, names
+from serving.resources import names
+from serving.resources.kubernetes import conditions
 
 NOW = "2026-01-01T00:00:00Z"
 

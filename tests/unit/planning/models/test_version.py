@@ -21,9 +21,10 @@ from serving.planning.models.version import (
     VersionFinished,
     WaitForSource,
 )
-from serving.resources import conditions, names
-from serving.resources.conditions import StatusReason
+from serving.resources import names
 from serving.resources.formats import file_list
+from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.conditions import StatusReason
 
 NOW = "2026-01-01T00:00:00Z"
 MODEL: Object = {"metadata": {"name": "digits", "uid": "m1"}, "spec": {}}

@@ -2,7 +2,7 @@ import pytest
 
 from serving.planning.models import volume
 from serving.planning.models.volume import VolumeChoice
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 
 
 def node(

@@ -17,7 +17,8 @@ def test_list_has_these_bytes() -> None:
     """A release that wrote others would refuse the images of this one."""
     files = [("w\u00e9", "sha256:2", 20), ("a/b", "sha256:1", 10)]
     assert file_list.encode(files).decode() == (
-        '{"files":[{"digest":"sha256:1","path":"a/b","size":10},{"digest":"sha256:2","path":"w\u00e9","size":20}]}'
+        '{"files":[{"digest":"sha256:1","path":"a/b","size":10},'
+        '{"digest":"sha256:2","path":"w\u00e9","size":20}]}'
     )
 
 

@@ -70,7 +70,7 @@ def test_a_backlog_is_full_utilisation_however_long_it_is() -> None:
     assert service.tick(5000, rate=1).replicas == 15  # 1 / 0.7 of 10
 
 
-def test_it_does_not_wind_up_while_replicas_start() -> None:
+def test_desired_count_does_not_wind_up_while_replicas_start() -> None:
     service = BaselineService(Hpa(inputs()), ready=10)
     assert [service.tick(5000, usage=1).replicas for _ in range(20)] == [15] * 20
 

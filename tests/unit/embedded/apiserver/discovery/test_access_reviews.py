@@ -57,7 +57,7 @@ def test_a_review_that_asks_for_nothing_or_both_is_refused_by_field(spec: object
     assert [cause.field for cause in refused.value.causes] == [field]
 
 
-def test_what_is_not_offered_is_not_served() -> None:
+def test_resource_that_is_not_offered_is_not_served() -> None:
     served = {(kind.group, kind.plural): kind for kind in SERVED_KINDS}
     for group, plural, subresource in not_offered.SUBRESOURCES:
         assert subresource not in api_groups.subresources(served[group, plural])

@@ -105,16 +105,16 @@ def test_members_may_be_missing_from_a_partial_object_but_not_keys_of_list_maps(
     assert causes({"parts": [{}]}, "partial") == {"parts[0].name": "Required value"}
 
 
-def test_unknown_fields_are_faults_of_a_sent_object_only() -> None:
+def test_unknown_fields_are_violations_of_a_sent_object_only() -> None:
     obj = {"name": "a", "odd": 1, "parts": [{"name": "a", "odd": 2}]}
     assert causes(obj) == causes(obj, "partial") == {}
-    faults = validation.check(obj, SCHEMA, "sent")
-    assert [cause.field for cause in validation.unknown_fields(faults)] == ["odd", "parts[0].odd"]
+    violations = validation.check(obj, SCHEMA, "sent")
+    assert [cause.field for cause in validation.unknown_fields(violations)] == ["odd", "parts[0].odd"]
 
 
 @given(objects)
 @example({"any": [2**63]})
-def test_pruning_changes_nothing_where_a_sent_object_has_no_faults(obj: dict[str, Any]) -> None:
+def test_pruning_changes_nothing_where_a_sent_object_has_no_violations(obj: dict[str, Any]) -> None:
     pruned = json.dumps(pruning.prune(obj, SCHEMA))
     if validation.check(obj, SCHEMA, "sent"):
         partial = validation.check(obj, SCHEMA, "partial")
@@ -171,14 +171,14 @@ WHOLE: dict[Kind, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)
-def test_a_valid_object_has_no_faults(kind: Kind) -> None:
+def test_a_valid_object_has_no_violations(kind: Kind) -> None:
     for mode in get_args(validation.Mode):
         assert not validation.check(WHOLE[kind], STORED_KINDS.schema(kind), mode)
 
 
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)
 @given(st.randoms(use_true_random=False), values)
-def test_faults_of_a_changed_part_are_at_or_below_it(kind: Kind, draw: random.Random, value: Any) -> None:
+def test_violations_of_a_changed_part_are_at_or_below_it(kind: Kind, draw: random.Random, value: Any) -> None:
     obj = copy.deepcopy(WHOLE[kind])
     node: Any = obj
     path = ""
@@ -190,8 +190,8 @@ def test_faults_of_a_changed_part_are_at_or_below_it(kind: Kind, draw: random.Ra
         node = node[key]
     node[key] = value
     assert all(
-        fault.path.startswith(path) or path.startswith(fault.path)
-        for fault in validation.check(obj, STORED_KINDS.schema(kind))
+        violation.path.startswith(path) or path.startswith(violation.path)
+        for violation in validation.check(obj, STORED_KINDS.schema(kind))
     )
 
 
@@ -230,8 +230,8 @@ def test_null_is_valid_where_a_schema_allows_it(
 def test_a_pattern_ends_where_the_value_ends_when_it_has_a_dollar(
     pattern: str, value: str, *, is_valid: bool
 ) -> None:
-    faults = validation.check(value, {"type": "string", "pattern": pattern})
-    assert (not faults) == is_valid
+    violations = validation.check(value, {"type": "string", "pattern": pattern})
+    assert (not violations) == is_valid
 
 
 @pytest.mark.parametrize(
@@ -245,5 +245,5 @@ def test_a_pattern_ends_where_the_value_ends_when_it_has_a_dollar(
     ],
 )
 def test_base64_may_have_line_breaks_alone_when_it_is_checked(value: str, *, is_valid: bool) -> None:
-    faults = validation.check(value, {"type": "string", "format": "byte"})
-    assert (not faults) == is_valid
+    violations = validation.check(value, {"type": "string", "format": "byte"})
+    assert (not violations) == is_valid

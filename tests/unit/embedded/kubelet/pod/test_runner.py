@@ -26,7 +26,7 @@ from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
-from serving.resources.events import EventToEmit
+from serving.resources.kubernetes.events import EventToEmit
 from serving.settings import NodeSettings
 from serving.system.isolation.cgroup_layout import CgroupLayout
 from tests.fakes.kube import FakeKube

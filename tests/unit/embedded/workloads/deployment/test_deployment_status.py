@@ -9,7 +9,7 @@ from serving.embedded.workloads.deployment import status as deployment_status
 from serving.embedded.workloads.deployment.plan import DeploymentSpec
 from serving.embedded.workloads.deployment.status import COMPLETE
 from serving.embedded.workloads.pods import PodFacts
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 WANT = DeploymentSpec("web", "u", 1, "new", progress_deadline_seconds=60)

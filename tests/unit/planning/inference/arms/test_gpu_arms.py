@@ -2,7 +2,8 @@
 
 from serving.objects import Object
 from serving.planning.inference.plan import Ensure
-from serving.resources import conditions, kinds
+from serving.resources import kinds
+from serving.resources.kubernetes import conditions
 from tests.fakes.inference_world import InferenceWorld
 from tests.fakes.surroundings import predictor
 

@@ -6,7 +6,7 @@ from serving.objects import Object
 from serving.planning.gpu import pod
 from serving.planning.models.volume import VolumeChoice
 from serving.resources import names
-from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from serving.resources.kubernetes.cluster_versions import ClusterVersions, NodeVersions
 from tests.fakes.inference_world import InferenceWorld
 from tests.fakes.surroundings import predictor
 

@@ -2,7 +2,7 @@ import pytest
 
 from serving.objects import Object
 from serving.planning.inference import replicas
-from serving.resources.conditions import StatusReason
+from serving.resources.kubernetes.conditions import StatusReason
 from serving.settings import RuntimeImageSettings
 
 
@@ -122,14 +122,14 @@ def test_reason_of_the_node_is_kept_when_the_message_also_has_the_log() -> None:
 def test_a_node_without_image_volumes_is_named_when_its_runtime_cannot_mount_the_model() -> None:
     # The words of containerd 1.6; the ID changes with every attempt.
     message = (
-        'failed to generate container "829dfab8" spec: failed to generate spec: failed to mkdir "": mkdir : no '
-        "such file or directory"
+        'failed to generate container "829dfab8" spec: failed to generate spec: failed to mkdir "": mkdir :'
+        " no such file or directory"
     )
     waiting = pod(waiting={"reason": "CreateContainerError", "message": message})
     assert replicas.pod_problem({**waiting, "spec": {"nodeName": "node-1"}}) == StatusReason(
         "ImageVolumesUnsupported",
-        "container predictor: the container runtime of node node-1 cannot mount the model, as it has no image "
-        "volumes (containerd has them from 2.1 on)",
+        "container predictor: the container runtime of node node-1 cannot mount the model, as it has no image"
+        " volumes (containerd has them from 2.1 on)",
     )
 
 

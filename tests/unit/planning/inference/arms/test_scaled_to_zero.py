@@ -5,7 +5,8 @@ import pytest
 from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.plan import Ensure
-from serving.resources import conditions, names
+from serving.resources import names
+from serving.resources.kubernetes import conditions
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 

@@ -2,7 +2,7 @@
 
 from serving.objects import Object
 from serving.planning.models.volume import VolumeChoice
-from serving.resources import conditions
+from serving.resources.kubernetes import conditions
 from tests.fakes.inference_world import InferenceWorld
 from tests.fakes.surroundings import predictor
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.resources.conditions import Condition, aggregate, find, is_true, merge
+from serving.resources.kubernetes.conditions import Condition, aggregate, find, is_true, merge
 
 STATUSES = st.sampled_from(["True", "False", "Unknown"])
 

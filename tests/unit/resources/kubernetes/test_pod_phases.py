@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.resources import pod_phases
+from serving.resources.kubernetes import pod_phases
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
