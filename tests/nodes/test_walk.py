@@ -127,12 +127,13 @@ def test_the_output_of_a_job_on_a_claim_becomes_a_version_by_a_job_beside_the_da
         wait("condition=Complete", f"job/train-{name}")
         wait("create", f"modelversion/{name}")
         wait("condition=Ready", f"modelversion/{name}")
-        captures = items(
-            "pods", f"--namespace={story.NAMESPACE}", f"--selector={names.MANAGED_BY_LABEL}=slipway"
-        )
-        assert node in [
-            pod["spec"]["nodeName"] for pod in captures if f"capture-{name}" in pod["metadata"]["name"]
-        ]
+        # The controllers delete the Job once they have read its result: its Events stay.
+        started = {
+            event["reportingInstance"]
+            for event in items("events", f"--namespace={story.NAMESPACE}", "--field-selector=reason=Started")
+            if event["involvedObject"]["name"].startswith(f"capture-{name}-")
+        }
+        assert started == {node}
     finally:
         kubectl(f"--namespace={story.NAMESPACE}", "delete", f"modelversion/{name}", "--ignore-not-found")
         kubectl(
