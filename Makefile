@@ -85,10 +85,11 @@ test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBE
 	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
 
 test-nodes: kubeconfig venv ## Walk docs/cluster.md on the nodes of $KUBECONFIG, with the images REGISTRY=PREFIX, AUTHORITY=FILE
-	@test -n '$(REGISTRY)' || { echo "make test-nodes needs two nodes, and REGISTRY=the prefix of the images components, \
-	transfer, sklearn and python (make images, make push-images) in a registry without a login; AUTHORITY=the file of its \
-	private authority, if it has one; CUT_OFF=a command that loses a node (COMMAND lose NODE) and brings it back (COMMAND \
-	return NODE), without which no node is lost" >&2; exit 1; }
+	@test -n '$(REGISTRY)' || { echo "make test-nodes needs two nodes, and REGISTRY=the prefix of the images \
+	components, transfer, sklearn and python (make images, make push-images) in a registry without a login; \
+	AUTHORITY=the file of its private authority, if it has one, which the image transfer trusts too; \
+	CUT_OFF=a command that loses a node (COMMAND lose NODE) and brings it back (COMMAND return NODE), without \
+	which no node is lost" >&2; exit 1; }
 	SLIPWAY_NODES_KUBECONFIG=$$KUBECONFIG SLIPWAY_NODES_REGISTRY='$(REGISTRY)' SLIPWAY_NODES_AUTHORITY='$(AUTHORITY)' \
 	  SLIPWAY_NODES_CUT_OFF='$(CUT_OFF)' $(BIN)/python -m pytest tests/nodes
 
