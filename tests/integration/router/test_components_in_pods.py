@@ -201,6 +201,8 @@ async def is_refused(port: int) -> bool:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        return False  # it waited in the queue of the listener, which has closed since
     writer.close()
     return False
 
