@@ -144,6 +144,7 @@ async def test_tls_server_name_is_the_name_of_the_certificate(tmp_path: Path) ->
     assert names == ["cluster.example"]
 
 
+@pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # of kubernetes.aio
 @pytest.mark.parametrize(("expiry", "runs"), [("2020-01-01T00:00:00Z", 3), ("2999-01-01T00:00:00Z", 1)])
 async def test_plugin_runs_again_when_its_token_has_expired(tmp_path: Path, expiry: str, runs: int) -> None:
     heads: list[str] = []
