@@ -1,1 +1,3 @@
-"""What several packages read of the objects of Kubernetes itself, beside their names and kinds. Pure."""
+"""Parts of the objects of Kubernetes itself that several packages read: conditions, phases of Pods, Events,
+and versions of nodes. Pure.
+"""
