@@ -114,46 +114,46 @@ def _as_recorded(
         yield number, row, world.space.settings(row), TrialStatus.model_validate(status)
 
 
-def show(world: TuningWorld, truth_found: Truth, searches: Sequence[Search]) -> None:
+def show(world: TuningWorld, measured_truth: Truth, searches: Sequence[Search]) -> None:
     """Print the best specs, and the searches that recommended them."""
     table = Table(title="The best specs, over all rounds", title_justify="left", box=None)
     for column in ("spec", "of the best", "rounds", "worst margin", "recommended by"):
         table.add_column(column)
-    order = [int(row) for row in (-truth_found.mean).argsort(kind="stable")[:SHOWN]]
+    order = [int(row) for row in (-measured_truth.mean).argsort(kind="stable")[:SHOWN]]
     for row in [
         *order,
         *(search.row for search in searches if search.row is not None and search.row not in order),
     ]:
-        each = [math.exp(value - truth_found.mean[truth_found.best]) for value in truth_found.values[row]]
+        each = [math.exp(value - measured_truth.mean[measured_truth.best]) for value in measured_truth.values[row]]
         table.add_row(
             world.named(row),
-            f"{truth_found.ratio(row):.3f}",
+            f"{measured_truth.ratio(row):.3f}",
             " ".join(f"{value:.3f}" for value in each),
-            f"{truth_found.margins[row]:+.2f}",
+            f"{measured_truth.margins[row]:+.2f}",
             " ".join(search.name for search in searches if search.row == row),
         )
     Console(stderr=True, width=140).print(table)
 
 
-def results(world: TuningWorld, truth_found: Truth, searches: Sequence[Search]) -> Object:
+def results(world: TuningWorld, measured_truth: Truth, searches: Sequence[Search]) -> Object:
     """Return the figures of the JSON line."""
     return {
         "specs": world.space.size,
         "windowSeconds": world.spec.load.window_seconds,
-        "rounds": truth_found.values.shape[1],
-        "feasible": sum(math.isfinite(mean) for mean in truth_found.mean),
-        "failed": sum(math.isinf(margin) for margin in truth_found.margins),
-        "best": world.named(truth_found.best),
-        "repeatability": round(truth_found.deviation, 4),
-        "intervalOfAMean": round(math.expm1(truth_found.reach), 4),
-        "withinItsInterval": sum(truth_found.within(row) for row in range(world.space.size)),
+        "rounds": measured_truth.values.shape[1],
+        "feasible": sum(math.isfinite(mean) for mean in measured_truth.mean),
+        "failed": sum(math.isinf(margin) for margin in measured_truth.margins),
+        "best": world.named(measured_truth.best),
+        "repeatability": round(measured_truth.deviation, 4),
+        "intervalOfAMean": round(math.expm1(measured_truth.reach), 4),
+        "withinItsInterval": sum(measured_truth.within(row) for row in range(world.space.size)),
         "searches": [
             {
                 "recommended": None if search.row is None else world.named(search.row),
-                "ratio": round(truth_found.ratio(search.row), 4),
+                "ratio": round(measured_truth.ratio(search.row), 4),
                 "rank": None
                 if search.row is None
-                else 1 + int((truth_found.mean > truth_found.mean[search.row]).sum()),
+                else 1 + int((measured_truth.mean > measured_truth.mean[search.row]).sum()),
                 "trials": search.trials,
                 "seconds": round(search.seconds, 1),
                 "says": search.message,
@@ -163,14 +163,14 @@ def results(world: TuningWorld, truth_found: Truth, searches: Sequence[Search]) 
     }
 
 
-def bars(truth_found: Truth, searches: Sequence[Search]) -> list[Bar]:
+def bars(measured_truth: Truth, searches: Sequence[Search]) -> list[Bar]:
     """Return the bars: the interval of the best spec, and the budget of trials."""
-    least = round(math.exp(-truth_found.reach), 4)
+    least = round(math.exp(-measured_truth.reach), 4)
     held = []
     for search in searches:
         label = f"{search.name}: the recommended spec over the best, whose interval begins at the bar"
         held.append(
-            Bar(label, round(truth_found.ratio(search.row), 4), least, truth_found.within(search.row))
+            Bar(label, round(measured_truth.ratio(search.row), 4), least, measured_truth.within(search.row))
         )
         held.append(Bar(f"{search.name}: trials", search.trials, MOST_TRIALS, search.trials <= MOST_TRIALS))
     return held
@@ -196,10 +196,10 @@ async def main(options: argparse.Namespace) -> None:
         rounds = [await _observations(world, kept, number) for number in range(options.rounds)]
     if options.windows:
         recorded_trials.record(options.windows, _as_recorded(world, kept))
-    truth_found = truth(rounds)
+    measured_truth = truth(rounds)
     searches = [kept.searches[number] for number in range(options.rounds)]
-    show(world, truth_found, searches)
-    report("live_tuning", results(world, truth_found, searches), bars(truth_found, searches))
+    show(world, measured_truth, searches)
+    report("live_tuning", results(world, measured_truth, searches), bars(measured_truth, searches))
 
 
 if __name__ == "__main__":

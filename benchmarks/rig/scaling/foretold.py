@@ -119,7 +119,7 @@ def _run(
 def _quiet(played: Played) -> int:
     """Return the seconds that the first replica was ready before the load: readings without requests, as the
     policy had them."""
-    ready = [life.ready for life in played.lives.found.values() if life.ready is not None]
+    ready = [life.ready for life in played.lives.by_uid.values() if life.ready is not None]
     return max(round(played.start - min(ready)), 0)
 
 
@@ -127,7 +127,7 @@ def _ending(played: Played) -> float:
     """Return the seconds that a replica takes to end, the median; 0 where none has."""
     took = [
         life.gone - life.leaving
-        for life in played.lives.found.values()
+        for life in played.lives.by_uid.values()
         if life.gone is not None and life.leaving is not None
     ]
     return float(np.median(took)) if took else 0.0

@@ -82,14 +82,14 @@ class PodLife:
 class Lives:
     """The replicas of one Inference, as a watch shows them."""
 
-    found: dict[str, PodLife] = field(default_factory=dict)
+    by_uid: dict[str, PodLife] = field(default_factory=dict)
 
     def changed(self, before: Object | None, after: Object | None) -> None:
         """Take a change of a Pod."""
         now, pod = clock.monotonic(), after or before or {}
         if STANDBY_LABEL in (pod["metadata"].get("labels") or {}):
             return
-        life = self.found.setdefault(pod["metadata"]["uid"], PodLife(now))
+        life = self.by_uid.setdefault(pod["metadata"]["uid"], PodLife(now))
         if after is None:
             life.gone = now
             life.leaving = life.leaving or now
@@ -101,13 +101,13 @@ class Lives:
 
     def seconds(self, start: float, end: float) -> float:
         """Return replica-seconds within a span, from creation to removal."""
-        return sum(_within(start, end, life.created, life.gone) for life in self.found.values())
+        return sum(_within(start, end, life.created, life.gone) for life in self.by_uid.values())
 
     def leaving_seconds(self, start: float, end: float) -> float:
-        """Return those with a terminating replica."""
+        """Return the replica-seconds of terminating replicas within a span."""
         return sum(
             _within(start, end, life.leaving, life.gone)
-            for life in self.found.values()
+            for life in self.by_uid.values()
             if life.leaving is not None
         )
 
@@ -117,18 +117,18 @@ class Lives:
             life.ready is not None
             and life.ready <= moment
             and (life.leaving is None or moment < life.leaving)
-            for life in self.found.values()
+            for life in self.by_uid.values()
         )
 
     def alive(self, moment: float) -> int:
         return sum(
             life.created <= moment and (life.gone is None or moment < life.gone)
-            for life in self.found.values()
+            for life in self.by_uid.values()
         )
 
     def starts(self) -> list[float]:
         """Return the seconds that starts took."""
-        return [life.ready - life.created for life in self.found.values() if life.ready is not None]
+        return [life.ready - life.created for life in self.by_uid.values() if life.ready is not None]
 
 
 def timeline(
