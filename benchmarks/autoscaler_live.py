@@ -29,7 +29,7 @@ from rig.harness import DATA, Bar, percentile, report
 from rig.scaling import compressed
 from rig.scaling.compressed import Shape
 from rig.scaling.foretold import Foretold, foretell
-from rig.scaling.live_scaling import Played, ScalingWorld, SlotMachine, timeline, world
+from rig.scaling.live_scaling import Played, ScalingWorld, SlotReplica, timeline, world
 
 from autoscaler.observation import Capacity
 from autoscaler.policy.config import PolicyConfig
@@ -38,7 +38,7 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.workloads.workload import SHORTEST_WAIT
 from serving.objects import Object
 
-MACHINE = SlotMachine(slots=2, service=0.2, load=3.0)
+MACHINE = SlotReplica(slots=2, service=0.2, load=3.0)
 MOST = 10
 FIXED = 7
 """Replicas that the peak needs."""

@@ -114,46 +114,46 @@ def _as_recorded(
         yield number, row, world.space.settings(row), TrialStatus.model_validate(status)
 
 
-def show(world: TuningWorld, measured_truth: Truth, searches: Sequence[Search]) -> None:
+def show(world: TuningWorld, observed: Truth, searches: Sequence[Search]) -> None:
     """Print the best specs, and the searches that recommended them."""
     table = Table(title="The best specs, over all rounds", title_justify="left", box=None)
     for column in ("spec", "of the best", "rounds", "worst margin", "recommended by"):
         table.add_column(column)
-    order = [int(row) for row in (-measured_truth.mean).argsort(kind="stable")[:SHOWN]]
+    order = [int(row) for row in (-observed.mean).argsort(kind="stable")[:SHOWN]]
     for row in [
         *order,
         *(search.row for search in searches if search.row is not None and search.row not in order),
     ]:
-        each = [math.exp(value - measured_truth.mean[measured_truth.best]) for value in measured_truth.values[row]]
+        each = [math.exp(value - observed.mean[observed.best]) for value in observed.values[row]]
         table.add_row(
             world.named(row),
-            f"{measured_truth.ratio(row):.3f}",
+            f"{observed.ratio(row):.3f}",
             " ".join(f"{value:.3f}" for value in each),
-            f"{measured_truth.margins[row]:+.2f}",
+            f"{observed.margins[row]:+.2f}",
             " ".join(search.name for search in searches if search.row == row),
         )
     Console(stderr=True, width=140).print(table)
 
 
-def results(world: TuningWorld, measured_truth: Truth, searches: Sequence[Search]) -> Object:
+def results(world: TuningWorld, observed: Truth, searches: Sequence[Search]) -> Object:
     """Return the figures of the JSON line."""
     return {
         "specs": world.space.size,
         "windowSeconds": world.spec.load.window_seconds,
-        "rounds": measured_truth.values.shape[1],
-        "feasible": sum(math.isfinite(mean) for mean in measured_truth.mean),
-        "failed": sum(math.isinf(margin) for margin in measured_truth.margins),
-        "best": world.named(measured_truth.best),
-        "repeatability": round(measured_truth.deviation, 4),
-        "intervalOfAMean": round(math.expm1(measured_truth.reach), 4),
-        "withinItsInterval": sum(measured_truth.within(row) for row in range(world.space.size)),
+        "rounds": observed.values.shape[1],
+        "feasible": sum(math.isfinite(mean) for mean in observed.mean),
+        "failed": sum(math.isinf(margin) for margin in observed.margins),
+        "best": world.named(observed.best),
+        "repeatability": round(observed.deviation, 4),
+        "intervalOfAMean": round(math.expm1(observed.reach), 4),
+        "withinItsInterval": sum(observed.within(row) for row in range(world.space.size)),
         "searches": [
             {
                 "recommended": None if search.row is None else world.named(search.row),
-                "ratio": round(measured_truth.ratio(search.row), 4),
+                "ratio": round(observed.ratio(search.row), 4),
                 "rank": None
                 if search.row is None
-                else 1 + int((measured_truth.mean > measured_truth.mean[search.row]).sum()),
+                else 1 + int((observed.mean > observed.mean[search.row]).sum()),
                 "trials": search.trials,
                 "seconds": round(search.seconds, 1),
                 "says": search.message,
@@ -163,15 +163,13 @@ def results(world: TuningWorld, measured_truth: Truth, searches: Sequence[Search
     }
 
 
-def bars(measured_truth: Truth, searches: Sequence[Search]) -> list[Bar]:
+def bars(observed: Truth, searches: Sequence[Search]) -> list[Bar]:
     """Return the bars: the interval of the best spec, and the budget of trials."""
-    least = round(math.exp(-measured_truth.reach), 4)
+    least = round(math.exp(-observed.reach), 4)
     held = []
     for search in searches:
         label = f"{search.name}: the recommended spec over the best, whose interval begins at the bar"
-        held.append(
-            Bar(label, round(measured_truth.ratio(search.row), 4), least, measured_truth.within(search.row))
-        )
+        held.append(Bar(label, round(observed.ratio(search.row), 4), least, observed.within(search.row)))
         held.append(Bar(f"{search.name}: trials", search.trials, MOST_TRIALS, search.trials <= MOST_TRIALS))
     return held
 
@@ -196,10 +194,10 @@ async def main(options: argparse.Namespace) -> None:
         rounds = [await _observations(world, kept, number) for number in range(options.rounds)]
     if options.windows:
         recorded_trials.record(options.windows, _as_recorded(world, kept))
-    measured_truth = truth(rounds)
+    observed = truth(rounds)
     searches = [kept.searches[number] for number in range(options.rounds)]
-    show(world, measured_truth, searches)
-    report("live_tuning", results(world, measured_truth, searches), bars(measured_truth, searches))
+    show(world, observed, searches)
+    report("live_tuning", results(world, observed, searches), bars(observed, searches))
 
 
 if __name__ == "__main__":

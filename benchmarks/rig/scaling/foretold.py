@@ -15,7 +15,7 @@ from autoscaler.simulate.run import Run, run
 from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.load import Replica, Requests
 from autoscaler.simulate.workloads.workload import Workload
-from rig.scaling.live_scaling import Played, SlotMachine
+from rig.scaling.live_scaling import Played, SlotReplica
 from serving import clock
 
 TICK = 5.0
@@ -48,7 +48,7 @@ class _FromOne(Workload):
         return 1
 
 
-def foretell(played: Played, machine: SlotMachine, patience: float, config: PolicyConfig) -> Foretold:
+def foretell(played: Played, machine: SlotReplica, patience: float, config: PolicyConfig) -> Foretold:
     """Simulate a recorded run from one replica on.
 
     Args:
@@ -87,7 +87,7 @@ def tick_phases(played: Played) -> list[float]:
 
 
 def _run(
-    played: Played, machine: SlotMachine, patience: float, config: PolicyConfig, phase: float, seed: int
+    played: Played, machine: SlotReplica, patience: float, config: PolicyConfig, phase: float, seed: int
 ) -> Run:
     before = _quiet(played) // TICK * TICK + phase
     quiet = int(before)

@@ -41,7 +41,7 @@ COLUMN_SECONDS = 10
 
 
 @dataclass(frozen=True)
-class SlotMachine:
+class SlotReplica:
     """What a replica can do."""
 
     slots: int
@@ -180,7 +180,7 @@ class Played:
 class ScalingWorld:
     """One product; each run has an Inference of its own."""
 
-    def __init__(self, kube: Kube, data: DataDir, machine: SlotMachine) -> None:
+    def __init__(self, kube: Kube, data: DataDir, machine: SlotReplica) -> None:
         self._kube, self._data, self._machine = kube, data, machine
         gateway = orjson.loads(data.ports.read_bytes())["gateway"]
         self._base = f"http://127.0.0.1:{gateway}/default"
@@ -366,7 +366,7 @@ async def _load(program: str, url: str) -> AsyncIterator[asyncio.subprocess.Proc
 
 
 @asynccontextmanager
-async def world(folder: Path, machine: SlotMachine) -> AsyncIterator[ScalingWorld]:
+async def world(folder: Path, machine: SlotReplica) -> AsyncIterator[ScalingWorld]:
     """Yield a running product, and remove it afterwards."""
     stack = Stack(DataDir(folder / "data"))
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from rig.scaling.live_scaling import HERE, LEAD_SECONDS, Lives, ScalingWorld, SlotMachine
+from rig.scaling.live_scaling import HERE, LEAD_SECONDS, Lives, ScalingWorld, SlotReplica
 from serving import clock
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
@@ -115,6 +115,6 @@ async def token_world(folder: Path, machine: TokenMachine) -> AsyncIterator[Toke
     try:
         await stack.start()
         async with await connect(stack.where.kubeconfig, component="bench") as kube:
-            yield TokenWorld(kube, stack.where, SlotMachine(machine.slots, machine.step, machine.load))
+            yield TokenWorld(kube, stack.where, SlotReplica(machine.slots, machine.step, machine.load))
     finally:
         await stack.end()
