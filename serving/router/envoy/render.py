@@ -149,7 +149,7 @@ class Renderer:
                 names.setdefault(namespace, []).append(name)
         for namespace, models in names.items():
             if routes.models_prefix(namespace) not in self._services:
-                yield routes.models_entry(namespace, models, self._settings)
+                yield routes.models_entry(namespace, models)
 
     def _private(self) -> RenderedRoutes:
         entries = b"".join(self._probes[prefix].entry for prefix in sorted(self._probes))

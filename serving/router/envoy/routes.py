@@ -53,7 +53,7 @@ def path_entry(service: GatewayService, key_prefix: str, settings: GatewaySettin
     return _tree_entry(service.prefix, _route(service, service.prefix, key_prefix, settings))
 
 
-def models_entry(namespace: str, model_names: Iterable[str], settings: GatewaySettings) -> bytes:
+def models_entry(namespace: str, model_names: Iterable[str]) -> bytes:
     """Return the address of all language models of a namespace, as an encoded part of the virtual host of all
     paths.
 
@@ -62,7 +62,7 @@ def models_entry(namespace: str, model_names: Iterable[str], settings: GatewaySe
     """
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
-    tokens = token_filters.of_models(f"/{namespace}/", model_names, settings)
+    tokens = token_filters.of_models(f"/{namespace}/", model_names)
     # Envoy takes a request's filters from its first route. The chosen service may be sticky, so the filter is
     # enabled here; without the name of a sticky header it does nothing.
     assign = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
@@ -162,7 +162,7 @@ def _route(service: GatewayService, prefix: str, key_prefix: str, settings: Gate
     if not service.ring:
         message = f"{service.namespace}/{service.name}: {service.unavailable}"
         return _unavailable(match, message, settings)
-    tokens = token_filters.of_service(service, settings)
+    tokens = token_filters.of_service(service)
     route = envoy.Route(
         match=match,
         route=envoy.RouteAction(

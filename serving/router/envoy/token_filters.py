@@ -37,14 +37,15 @@ class RouteAdditions:
     """By metadata namespace, which is `TOKENS_FILTER` for all filters of the module (`filter_metadata`)."""
 
 
-def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
+def filters(assign_caller: dict[str, Any], settings: GatewaySettings) -> list[dict[str, Any]]:
     """Return the HTTP filters of a listener in their order; each is disabled unless a route enables it.
 
     Args:
         assign_caller: the filter that assigns callers to arms. `MODELS_FILTER` must have chosen the service
             before, and `TOKENS_FILTER` needs the backend of the arm.
+        settings: the gateway's settings.
     """
-    return [_module(MODELS_FILTER), assign_caller, _module(TOKENS_FILTER)]
+    return [_module(MODELS_FILTER, settings), assign_caller, _module(TOKENS_FILTER, settings)]
 
 
 def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
@@ -73,13 +74,12 @@ def has_openai_path() -> dict[str, Any]:
     return {"header_filter": {"header": path}}
 
 
-def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> RouteAdditions:
+def of_models(base: str, names: Iterable[str]) -> RouteAdditions:
     """Return the additions of the route `/NAMESPACE/openai/`, the address of all language models there.
 
     Args:
         base: the path of the namespace, with slashes around it.
         names: names of the namespace's language models.
-        settings: the gateway's settings.
     """
     documents = {name: json.dumps({"id": name, "object": "model", "owned_by": "slipway"}) for name in names}
     listed = '{"object":"list","data":[' + ",".join(documents.values()) + "]}"
@@ -87,16 +87,16 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Rou
     # `MODELS_FILTER` chooses a service, whose tokens `TOKENS_FILTER` counts.
     return RouteAdditions(
         filters=_enabled(MODELS_FILTER) | _enabled(TOKENS_FILTER),
-        metadata=_metadata({"base": base, "list": listed, **models}, settings),
+        metadata=_metadata({"base": base, "list": listed, **models}),
     )
 
 
-def of_service(service: GatewayService, settings: GatewaySettings) -> RouteAdditions:
+def of_service(service: GatewayService) -> RouteAdditions:
     """Return the additions of a service's route; none if its tokens are not counted."""
     if service.token_usage == "none":
         return RouteAdditions()
     usage_by_cluster = {segment.cluster: service.token_usage for segment in service.ring}
-    return RouteAdditions(_enabled(TOKENS_FILTER), _metadata(usage_by_cluster, settings))
+    return RouteAdditions(_enabled(TOKENS_FILTER), _metadata(usage_by_cluster))
 
 
 def _enabled(name: str) -> dict[str, AnyMessage]:
@@ -104,25 +104,23 @@ def _enabled(name: str) -> dict[str, AnyMessage]:
     return {name: pack(envoy.FilterConfig(config=AnyMessage()))}
 
 
-def _metadata(values: dict[str, str], settings: GatewaySettings) -> dict[str, Struct]:
-    """Return the filter metadata of a route, from which the module reads `values` and the largest request: it
-    refuses a larger one after its end, as Envoy's own refusal resets the connection of a client that still
-    sends.
-    """
+def _metadata(values: dict[str, str]) -> dict[str, Struct]:
+    """Return the filter metadata of a route, from which the module reads `values`."""
     struct = Struct()
-    struct.update({**values, "most_bytes": str(settings.language_request_bytes)})
+    struct.update(values)
     return {TOKENS_FILTER: struct}
 
 
-def _module(name: str) -> dict[str, Any]:
-    digest = {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": module.digest()}
+def _module(name: str, settings: GatewaySettings) -> dict[str, Any]:
+    # The module refuses a larger request after its end, as Envoy's own refusal resets the connection of a
+    # client that still sends. It ignores the digest: with the digest, another library makes another
+    # bootstrap, so that a gateway does not adopt an Envoy that has loaded another library.
+    value = f"{settings.language_request_bytes} {module.digest()}"
     config = {
         "@type": f"{_TYPE}.filters.http.dynamic_modules.v3.DynamicModuleFilter",
         "dynamic_module_config": module.config(),
         "filter_name": name,
-        # The module ignores the digest. With it, another library makes another bootstrap, so that a gateway
-        # does not adopt an Envoy that has loaded another library.
-        "filter_config": digest,
+        "filter_config": {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": value},
     }
     return {"name": name, "disabled": True, "typed_config": config}
 

@@ -51,10 +51,9 @@ static Text path;
 static bool has_answer, has_coding, has_replied, has_moved, is_routed, was_cleared;
 static const Text CLUSTERS[] = {{"n/chat-a/8080", 13}, {"n/chat-b/8080", 13}};
 static size_t most_bytes;  // of a request
-static Buffer most_bytes_text;  // in the metadata of its route
-static bool has_limit, has_length;  // in the metadata, and in the headers
-static uint64_t buffer_limit;       // as the module has set it
-static size_t length_of_request;    // in the headers, at last as the module has set it
+static bool has_length;           // in the headers
+static uint64_t buffer_limit;     // as the module has set it
+static size_t length_of_request;  // in the headers, at last as the module has set it
 static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
@@ -182,7 +181,6 @@ bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int so
   *value = (Text){NULL, 0};
   if (text_is(key, CLUSTERS[0]) || text_is(key, CLUSTERS[1]))
     *value = flags & CONTINUOUS ? LITERAL("continuous") : LITERAL("final");
-  if (text_is(key, LITERAL("most_bytes")) && has_limit) *value = buffer_text(&most_bytes_text);
   if (text_is(key, LITERAL("base"))) *value = LITERAL("/n/");
   if (text_is(key, LITERAL("list"))) *value = LITERAL("{\"data\":[]}");
   if (text_is(key, LITERAL("model:chat"))) *value = LITERAL("{\"id\":\"chat\"}");
@@ -295,8 +293,7 @@ static bool requested(void* filter, void* own, Text body) {
   int status = envoy_dynamic_module_on_http_filter_request_headers(filter, own, body.size == 0);
   CHECK(!has_replied || status == ENVOY_STOP);
   if (has_replied || body.size == 0) return !has_replied;
-  CHECK(status == (has_limit ? ENVOY_STOP : ENVOY_CONTINUE));
-  if (!has_limit) return true;
+  CHECK(status == ENVOY_STOP);
   CHECK(buffer_limit == most_bytes);
   if (body.size > most_bytes) {
     refused(filter, own, body);
@@ -363,16 +360,22 @@ static void check_counts(const Row* row, const Row* before) {
   CHECK(counted[PROMPT_UNREPORTED] <= counted[PROMPT_ADMITTED]);
 }
 
+// Configures a filter with the largest request.
+static void* configuration_of(void* envoy) {
+  Text name = flags & MODELS ? LITERAL("slipway.models") : LITERAL("slipway.tokens");
+  Buffer value = {NULL, 0, 0};
+  CHECK(!envoy_dynamic_module_on_http_filter_config_new(envoy, name, LITERAL("x 1")));
+  buffer_append_number(&value, most_bytes);
+  buffer_append(&value, LITERAL(" digest"));
+  void* configuration = envoy_dynamic_module_on_http_filter_config_new(envoy, name, buffer_text(&value));
+  buffer_free(&value);
+  CHECK(configuration);
+  return configuration;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static void* configurations[2];
   static int envoy;
   if (size < 5) return 0;
-  if (!configurations[0]) {
-    configurations[0] =
-        envoy_dynamic_module_on_http_filter_config_new(&envoy, LITERAL("slipway.tokens"), LITERAL("x"));
-    configurations[1] =
-        envoy_dynamic_module_on_http_filter_config_new(&envoy, LITERAL("slipway.models"), LITERAL("x"));
-  }
   flags = data[0];
   const char* chosen = PATHS[data[1] % 8];
   size_t part = data[2] ? data[2] : 4096, request_size = data[3] + 256u * data[4];
@@ -383,18 +386,16 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   has_coding = data[1] & 64;
   has_moved = data[1] & 128;
   has_answer = has_replied = is_routed = was_cleared = false;
+  most_bytes = data[1] & 32 ? 4u * data[2] : 1 << 20;
+  void* configuration = configuration_of(&envoy);
   const Row* rows[] = {table_row(CLUSTERS[0]), table_row(CLUSTERS[1])};
   CHECK(rows[0] && rows[1]);
   const Row before[] = {*rows[0], *rows[1]};
 
-  most_bytes = data[1] & 32 ? 4u * data[2] : 1 << 20;
-  most_bytes_text.size = 0;
-  buffer_append_number(&most_bytes_text, most_bytes);
   buffer_limit = 0;
-  has_limit = !(data[1] & 16);
   has_length = data[1] & 8;
   length_of_request = has_length ? body.size : SIZE_MAX;
-  void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
+  void* own = envoy_dynamic_module_on_http_filter_new(configuration, &envoy);
   if (requested(&envoy, own, body)) {
     CHECK(is_routed == was_cleared);
     has_answer = true;
@@ -409,6 +410,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   envoy_dynamic_module_on_http_filter_stream_complete(&envoy, own);
   envoy_dynamic_module_on_http_filter_destroy(own);
+  envoy_dynamic_module_on_http_filter_config_destroy(configuration);
   logged(answer, data[1] & 1);
   check_counts(rows[0], &before[0]);
   check_counts(rows[1], &before[1]);

@@ -25,6 +25,11 @@ typedef struct Backend {
 // handles all requests of a connection in one worker thread, so a backend needs no lock.
 Backend* backend_of(Text cluster);
 
+// Returns the name of the backend's cluster.
+static inline Text backend_name(const Backend* backend) {
+  return (Text){backend->row->name, backend->row->name_size};
+}
+
 // Adds a sample to a mean.
 void mean_learn(Mean* mean, double sample);
 

@@ -1,7 +1,7 @@
 // What Envoy calls: reads requests and answers, and passes them on.
 //
 // A request is read as a whole, as its members may stand behind the prompt. Envoy buffers it up to the limit
-// in the metadata of its route. An answer passes as it comes, except for a stream from which numbers of
+// in the filter's configuration. An answer passes as it comes, except for a stream from which numbers of
 // tokens are removed: there the beginning of an event waits until the event, or the answer, has ended. Envoy
 // calls the module at every end of a request, that of an aborted one too.
 
@@ -98,7 +98,7 @@ static void refuse_size(void* filter) {
 // when Envoy closes the connection gets a reset in place of the reply.
 static int discard_part(void* filter, Request* request, bool is_last) {
   request->stage = DISCARDS;
-  if (is_last || request->received_bytes / MOST_DISCARDED > request->most_bytes) {
+  if (is_last || request->received_bytes / MOST_DISCARDED > request->configuration->most_bytes) {
     request->stage = IGNORES;
     refuse_size(filter);
   }
@@ -115,12 +115,8 @@ int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own,
     // A request whose tokens are not counted is buffered too, as its size is limited, and is not read.
     if (is_generation(filter)) choose_backend(filter, &request->accounting);
   }
-  int64_t most_bytes = json_number(route_setting(filter, LITERAL("most_bytes")));
-  // The address of all models may have chosen a route that replies itself, as a model has no replica yet.
-  if (most_bytes == NO_NUMBER) return ENVOY_CONTINUE;
-  request->most_bytes = (size_t)most_bytes;
   // Envoy's limit for the buffer of a connection is smaller than a request may be.
-  envoy_dynamic_module_callback_http_set_buffer_limit(filter, request->most_bytes);
+  envoy_dynamic_module_callback_http_set_buffer_limit(filter, request->configuration->most_bytes);
   request->stage = READS_REQUEST;
   return ENVOY_STOP;  // the length in the headers may change
 }
@@ -165,7 +161,8 @@ int envoy_dynamic_module_on_http_filter_request_body(void* filter, void* own, bo
   Request* request = own;
   if (request->stage > DISCARDS) return ENVOY_CONTINUE;
   request->received_bytes += envoy_dynamic_module_callback_http_get_body_size(filter, ENVOY_RECEIVED_REQUEST);
-  if (request->received_bytes > request->most_bytes) return discard_part(filter, request, is_last);
+  if (request->received_bytes > request->configuration->most_bytes)
+    return discard_part(filter, request, is_last);
   return is_last ? read_request(filter, request, ENVOY_RECEIVED_REQUEST) : ENVOY_STOP;
 }
 
@@ -194,7 +191,8 @@ static bool is_coded(void* filter) {
 // Moves the request to the backend of the last try: a retry may go to another arm.
 static void follow(void* filter, Accounting* accounting) {
   Text cluster = chosen_cluster(filter);
-  Backend* backend = cluster.data ? backend_of(cluster) : NULL;
+  if (!cluster.data || text_is(cluster, backend_name(accounting->backend))) return;
+  Backend* backend = backend_of(cluster);
   if (backend) account_move(accounting, backend);
 }
 
@@ -301,12 +299,14 @@ static bool is_at_replica(void* filter) {
 
 const char* envoy_dynamic_module_on_program_init(void) { return ENVOY_ABI_VERSION; }
 
+// `value` is the most bytes of a request, and further text behind a space (`token_filters.py`).
 void* envoy_dynamic_module_on_http_filter_config_new(void* configuration, Text name, Text value) {
   (void)configuration;
-  (void)value;
+  int64_t most_bytes = json_number(text_part(value, 0, text_find(value, 0, ' ')));
+  if (most_bytes == NO_NUMBER) return NULL;
   Configuration* own = calloc(1, sizeof(Configuration));
   if (!own) return NULL;
-  own->routes_by_model = text_is(name, LITERAL("slipway.models"));
+  *own = (Configuration){text_is(name, LITERAL("slipway.models")), (size_t)most_bytes};
   if (table_open()) return own;
   free(own);
   return NULL;

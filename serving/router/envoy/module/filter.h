@@ -10,6 +10,7 @@
 // The configuration of one filter.
 typedef struct {
   bool routes_by_model;  // otherwise it counts tokens
+  size_t most_bytes;     // of a request's body; a larger request is refused
 } Configuration;
 
 typedef enum {
@@ -24,7 +25,7 @@ typedef enum {
 typedef struct {
   const Configuration* configuration;
   Stage stage;
-  size_t most_bytes, received_bytes;  // of the body
+  size_t received_bytes;  // of the body
   Accounting accounting;
 } Request;
 

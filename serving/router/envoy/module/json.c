@@ -166,7 +166,17 @@ int64_t json_usage_number(Text usage, Text name) {
   return json_number(text_part(usage, first, end));
 }
 
+// Returns whether a text has `[]`, with or without spaces between.
+static bool has_empty_list(Text text) {
+  for (size_t at = text_find(text, 0, '['); at < text.size; at = text_find(text, at + 1, '[')) {
+    size_t end = after_spaces(text, at + 1);
+    if (end < text.size && text.data[end] == ']') return true;
+  }
+  return false;
+}
+
 bool json_has_no_choices(Text event) {
+  if (!has_empty_list(event)) return false;  // for most events, and sooner than by the names of members
   size_t value = value_of(event, LITERAL("choices"));
   if (value == event.size || event.data[value] != '[') return false;
   value = after_spaces(event, value + 1);

@@ -69,8 +69,9 @@ async def test_module_is_linear_when_a_request_is_hostile(chat: ChatRig, path: s
         b'data: {"choices": [' + b" " * 60_000 + b', "usage": null' + b" " * 60_000 + b"}\n\n",
         b'"content"' * 7_000 + b"\n\n",
         b"," * 60_000 + b'"usage":{"completion_tokens":1}\n\n',
+        b"data: " + b"[ " * 30_000 + b'"usage":{"completion_tokens":1}\n\n',
     ],
-    ids=["crlf", "lf", "crlf and lf", "usages", "braces", "spaces", "contents", "commas"],
+    ids=["crlf", "lf", "crlf and lf", "usages", "braces", "spaces", "contents", "commas", "brackets"],
 )
 async def test_module_is_linear_when_an_answer_is_hostile(chat: ChatRig, answer: bytes) -> None:
     chat.engine.raw = answer
@@ -120,6 +121,15 @@ async def test_usage_is_removed_whole_and_its_own_numbers_are_read_when_it_has_o
     assert await chat.ask(stream=True, max_tokens=9) == event(**TEXT) + DONE
     counts = await chat.until_settled()
     assert (counts.prompt_tokens, counts.generated_tokens) == (7, 3)
+
+
+async def test_event_of_usage_alone_is_removed_and_one_with_other_empty_lists_is_not(chat: ChatRig) -> None:
+    usage = {"completion_tokens": 3, "prompt_tokens": 7}
+    fields = {"tools": [], "choices": [{"delta": {"content": "[]"}}]}
+    alone = b'data: {"tools":[1],"choices": [ ],"usage":' + orjson.dumps(usage) + b"}\n\n"
+    chat.engine.raw = event(**fields, usage=usage) + alone + DONE
+    assert await chat.ask(stream=True, max_tokens=9) == event(**fields) + DONE
+    assert (await chat.until_settled()).generated_tokens == 3
 
 
 @pytest.mark.parametrize("number", [None, -5, "many", 10**12, {}])
