@@ -1,6 +1,7 @@
 """Streamed chats, several at once, each asking again as its answer ends."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from rig.language.engines import RunningEngine
 
 TOKENS = 48
 """Of an answer."""
+_NUMBERS = itertools.count(1000)
+"""The first words of prompts, of four digits: no prompt begins like another, and all have the same length.
+The continuous batching of Transformers keeps the prompts of earlier requests, and ours does not."""
 _WORDS = "the ship left the harbour with grain and came to the port in the evening of the third day "
 
 
@@ -27,13 +31,13 @@ class ChatRun:
 
 async def chats(engine: RunningEngine, streams: int, answers: int) -> ChatRun:
     """Ask for `answers` answers by `streams` streams."""
-    left = iter(range(answers))
+    numbers = itertools.islice(_NUMBERS, answers)
     first: list[float] = []
     failed = 0
 
     async def stream(session: aiohttp.ClientSession) -> None:
         nonlocal failed
-        for number in left:
+        for number in numbers:
             began = time.perf_counter()
             try:
                 first.append(await _first_text(session, engine, number) - began)
