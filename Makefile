@@ -1,6 +1,6 @@
 # The commands of contributors. `make` alone lists them.
-# Needs Python 3.11 or newer and make; all else is installed into .venv, pinned by requirements.lock. Without a C
-# compiler, the build of Envoy's module downloads one.
+# Needs Python 3.11 or newer and make; all else is installed into .venv, pinned by requirements.lock. Without a
+# C compiler, the build of Envoy's module downloads one.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,11 +12,12 @@ PREFIX ?= localhost/slipway
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # From PyPI it is the build for CUDA. A path or a URL of a wheel names another one.
 TORCH ?= torch==2.13.0
-# Drivers of fsspec for the storages of models, such as gcsfs adlfs; installed into the image of the components.
+# Drivers of fsspec for the storages of models, such as gcsfs adlfs; installed into the image of the
+# components.
 STORAGE_DRIVERS ?=
 BUILDAH ?= buildah
-# Workers of the tests before those of tests/unit: one more than the cores of CI, as these tests wait for processes,
-# clocks and disks for much of their time. With four, tests with limits of seconds missed them.
+# Workers of the tests before those of tests/unit: one more than the cores of CI, as these tests wait for
+# processes, clocks and disks for much of their time. With four, tests with limits of seconds missed them.
 JOBS ?= 3
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
@@ -41,7 +42,8 @@ $(STAMP): requirements.lock pyproject.toml $(wildcard serving/router/envoy/modul
 	    -r requirements.lock 2>$(VENV)/install.log || { \
 	  echo "uv cannot install them here (its output is in $(VENV)/install.log); pip takes some minutes"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; }
-	@# With a C compiler all that builds it is pinned; otherwise the build downloads one (tools/build_backend.py).
+	@# With a C compiler all that builds it is pinned; otherwise the build downloads one
+	@# (tools/build_backend.py).
 	@echo '#include <stdlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && pinned=--no-build-isolation; \
 	  $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps $$pinned -e .
 	@touch $@
