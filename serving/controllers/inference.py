@@ -11,20 +11,17 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from serving import clock, errors
+from serving.controllers.child_writer import ChildWriter, is_refusal
 from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, owner_uids
-from serving.kube.connection.client import JSON_PATCH
 from serving.kube.node_versions import REFRESH_SECONDS
 from serving.objects import Object, is_deleting
 from serving.planning.gpu import mechanism as mechanisms
-from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference import children, planner, replicas
-from serving.planning.inference.comparison import template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import (
-    Action,
     Ensure,
     InferencePlan,
     PutBackTemplate,
@@ -52,11 +49,6 @@ _ORPHAN = "orphan"
 """Index of the children without an owner by the Inference that their labels name: `NAMESPACE/NAME`."""
 API_ANSWER_SECONDS = 1.0
 """Timeout of the check that the API answers. While it does not answer, no gateway is declared dead."""
-_REFUSALS = (400, 403, 422)
-"""Status codes that reject one object: it cannot be decoded, a quota, a webhook or a right forbids it, or it
-breaks a rule. Other objects may be written."""
-_TERMINATING = "NamespaceTerminating"
-"""Cause of a refusal of every new object, as the namespace is being deleted."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 _OF_REVISION = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.DAEMON_SET)
 OPTIONAL_CHILDREN: Mapping[Kind, str] = {
@@ -115,6 +107,7 @@ class InferenceController:
         """The last status that this controller has written, by Inference."""
         self._put_backs = PutBacks(settings.backoff_cap_seconds)
         self._cache = Cache(self._inferences, *self._children.values())
+        self._writer = ChildWriter(kube, self._cache, self._recorder, self._put_backs, self._loop.add)
         self._watch()
 
     async def run(self) -> None:
@@ -157,8 +150,8 @@ class InferenceController:
             return None
         refused: _Refused = {}
         if not is_deleting(inference):
-            await self._adopt(inference)
-            if not self._is_current(inference):
+            await self._writer.adopt(inference, self._orphans_of(key))
+            if not self._writer.is_current(inference):
                 return None  # the deletion has a reconcile of its own
         plan = self._plan(inference, refused, volume, cluster)
         # A refused child is left out of the next plan, so that each turn of the loop has one child less.
@@ -174,43 +167,12 @@ class InferenceController:
             return REFRESH_SECONDS
         return seconds_left
 
-    async def _adopt(self, inference: Object) -> None:
-        """Become the owner of the children that `kubectl delete --cascade=orphan` of an Inference of this
-        name has kept: their Route has the proofs and the ring, so that the new Inference serves at once.
-        """
-        for kind, informer in self._children.items():
-            for orphan in informer.by_index(_ORPHAN, str(Key.of(inference))):
-                key = Key.of(orphan)
-                current = self._cache.get(kind, *key)
-                if current is None or children.orphan_of(current) is None or is_deleting(current):
-                    continue
-                if not self._is_current(inference):
-                    return  # deleted meanwhile, perhaps with its children as orphans
-                meta = current["metadata"]
-                owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
-                patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
-                try:
-                    if kind is kinds.DEPLOYMENT and gpu_pod.has_claim(current["spec"]["template"], key.name):
-                        await self._adopt_claim_template(inference, key)
-                    self._cache.remember_write(kind, await self._kube.patch(kind, *key, patch))
-                except errors.ApiError as error:
-                    if not _is_refusal(error):
-                        raise
-                    log.info("%s %s is not adopted: %s", kind.kind, key, error)
-
-    async def _adopt_claim_template(self, inference: Object, key: Key) -> None:
-        """Become the only owner of a revision's ResourceClaimTemplate, which nobody watches or may read."""
-        patch = {"metadata": {"ownerReferences": [children.owner_reference(inference)]}}
-        try:
-            await self._kube.patch(kinds.RESOURCE_CLAIM_TEMPLATE, *key, patch)
-        except errors.NotFound:
-            log.warning("Deployment %s needs a ResourceClaimTemplate of its name, which is gone", key)
-
-    def _is_current(self, inference: Object) -> bool:
-        """Whether this Inference exists still, and is not being deleted."""
-        current = self._cache.get(kinds.INFERENCE, *Key.of(inference))
-        uid = inference["metadata"]["uid"]
-        return current is not None and current["metadata"]["uid"] == uid and not is_deleting(current)
+    def _orphans_of(self, key: Key) -> list[tuple[Kind, Object]]:
+        return [
+            (kind, orphan)
+            for kind, informer in self._children.items()
+            for orphan in informer.by_index(_ORPHAN, str(key))
+        ]
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events.
@@ -250,9 +212,9 @@ class InferenceController:
         """
         for action in plan.actions:
             try:
-                await self._do(inference, action)
+                await self._writer.carry_out(inference, action)
             except (errors.ApiError, errors.Permanent) as error:
-                if isinstance(action, SetFinalizers) or is_deleting(inference) or not _is_refusal(error):
+                if isinstance(action, SetFinalizers) or is_deleting(inference) or not is_refusal(error):
                     raise
                 kind, name = _child_of(action)
                 log.info("Inference %s: %s %s was refused: %s", Key.of(inference), kind.kind, name, error)
@@ -262,23 +224,6 @@ class InferenceController:
                     await self._recorder.emit(inference, "RemovalRefused", message, "Warning")
                 return False
         return True
-
-    async def _do(self, inference: Object, action: Action) -> None:
-        match action:
-            case PutBackTemplate():
-                await self._put_back(inference, action)
-            case Ensure():
-                await self._ensure(inference, action)
-            case RemoveChild():
-                await self._kube.delete(
-                    action.kind,
-                    inference["metadata"]["namespace"],
-                    action.name,
-                    uid=action.uid,
-                    propagation="Foreground" if action.foreground else "Background",
-                )
-            case SetFinalizers():
-                await self._set_finalizers(inference, action)
 
     def _observe(
         self, inference: Object, refused: _Refused, volume: VolumeChoice, cluster: ClusterVersions
@@ -318,91 +263,6 @@ class InferenceController:
     def _optional(self, kind: Kind, inference: Object) -> Mapping[str, Object] | None:
         """Return the children of an optional kind by name; None if the API does not serve the kind."""
         return self._cache.owned(kind, inference) if kind in self._children else None
-
-    async def _put_back(self, inference: Object, action: PutBackTemplate) -> None:
-        """Replace the template; an apply would leave the fields that others have added."""
-        key, name = Key.of(inference), action.name
-        before = self._cache.get(kinds.DEPLOYMENT, key.namespace, name)
-        if before is None:
-            return
-        patch = [{"op": "replace", "path": "/spec/template", "value": action.template}]
-        written = await self._kube.patch(
-            kinds.DEPLOYMENT, key.namespace, name, patch, content_type=JSON_PATCH
-        )
-        self._cache.remember_write(kinds.DEPLOYMENT, written)
-        self._put_backs.done(key, written)
-        if written["metadata"]["generation"] != before["metadata"]["generation"]:
-            message = f"put back the Pod template of revision {name}: {template_edits.describe(action.edits)}"
-            await self._recorder.emit(inference, "TemplatePutBack", message, "Warning")
-        else:
-            # A webhook has edited the template again, so that the put-back changed nothing. Replicas of that
-            # template may be proven now, and no watch event follows to start the reconcile that does it.
-            self._loop.add(key)
-
-    async def _ensure(self, inference: Object, action: Ensure) -> None:
-        meta = action.object["metadata"]
-        existing = self._cache.get(action.kind, meta["namespace"], meta["name"])
-        if existing is None and action.claim_template is not None:
-            await self._create_claim_template(action.claim_template)
-        if existing is None and action.at_creation:
-            body = {**action.object, "spec": {**action.object["spec"], **action.at_creation["spec"]}}
-            try:
-                self._cache.remember_write(action.kind, await self._kube.create(action.kind, body))
-            except errors.AlreadyExists:
-                existing = await self._kube.get(action.kind, meta["namespace"], meta["name"])
-            else:
-                return
-        if existing is not None:
-            await self._refuse_foreign(inference, action, existing)
-        self._cache.remember_write(action.kind, await self._kube.apply(action.kind, action.object))
-
-    async def _create_claim_template(self, template: Object) -> None:
-        """Create the ResourceClaimTemplate of a revision, unless it exists.
-
-        An existing one is equal, as the name of both is that of the revision, which has the template's hash.
-
-        Raises:
-            errors.Permanent: `RevisionRefused`, the API does not serve ResourceClaimTemplates.
-        """
-        try:
-            await self._kube.create(kinds.RESOURCE_CLAIM_TEMPLATE, template)
-        except errors.AlreadyExists:
-            return
-        except errors.NotFound as error:
-            message = (
-                "the GPU mechanism dra needs ResourceClaimTemplates (resource.k8s.io/v1),"
-                " which this API lacks"
-            )
-            raise errors.Permanent("RevisionRefused", message) from error
-
-    async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
-        """Refuse to apply over an existing object that is not a child of this Inference.
-
-        A child that has lost its owner is accepted: the apply makes the Inference its owner again.
-
-        Raises:
-            errors.Permanent: `NameTaken`, the object belongs to somebody else.
-        """
-        meta = inference["metadata"]
-        owners = list(owner_uids(existing))
-        is_orphan = not owners and (
-            children.orphan_of(existing) == meta["name"] or _is_applied_by(existing, self._kube.field_manager)
-        )
-        if is_orphan or meta["uid"] in owners:
-            return
-        name = existing["metadata"]["name"]
-        message = f"{action.kind.kind} {name} is not of this Inference: delete it, or choose another name"
-        await self._recorder.emit(inference, "NameTaken", message, "Warning")
-        raise errors.Permanent("NameTaken", message)
-
-    async def _set_finalizers(self, inference: Object, action: SetFinalizers) -> None:
-        meta = inference["metadata"]
-        patch = {
-            "metadata": {"finalizers": list(action.finalizers), "resourceVersion": meta["resourceVersion"]}
-        }
-        written = await self._kube.patch(kinds.INFERENCE, meta["namespace"], meta["name"], patch)
-        if action.finalizers:  # without any, the API has removed the object, and the cache must not keep it
-            self._cache.remember_write(kinds.INFERENCE, written)
 
     def _watch(self) -> None:
         self._inferences.index(_MODEL_VERSION, _model_versions)
@@ -460,13 +320,6 @@ class InferenceController:
             self._loop.add(Key.of(inference))
 
 
-def _is_refusal(error: errors.ApiError | errors.Permanent) -> bool:
-    """Whether the API rejects only this object, so that others may still be written."""
-    if isinstance(error, errors.Permanent):
-        return True
-    return error.code in _REFUSALS and all(cause.reason != _TERMINATING for cause in error.causes)
-
-
 def _child_of(action: Ensure | PutBackTemplate | RemoveChild) -> tuple[Kind, str]:
     """Return the kind and the name of the child that an action writes."""
     match action:
@@ -488,13 +341,6 @@ def _reason(kind: Kind, name: str, error: errors.ApiError | errors.Permanent) ->
 
 def _messages(refused: _Refused, kind: Kind) -> dict[str, str]:
     return {name: why.message for (refused_kind, name), why in refused.items() if refused_kind is kind}
-
-
-def _is_applied_by(obj: Object, manager: str) -> bool:
-    return any(
-        entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
-        for entry in obj["metadata"].get("managedFields") or []
-    )
 
 
 def _orphaned_by(child: Object) -> list[str]:

@@ -110,7 +110,7 @@ TWO = (predictor("stable", "digits-v1", 90), predictor("new", "digits-v2", 10))
 
 async def test_quick_rollout_writes_one_status_and_one_event() -> None:
     async with controlled(PATIENT, *TWO) as rig:
-        await until(lambda: rig.ready[0] == "True")
+        await until(lambda: "Ready" in rig.events(), "the Event, which follows the status")
         # Both arms may be proven at once or one after the other; only Ready is written.
         assert rig.statuses() == ["Ready"]
         assert list(rig.events()) == ["Ready"]
@@ -132,7 +132,8 @@ async def test_quick_rollout_writes_one_status_when_each_own_write_takes_long(
 
     monkeypatch.setattr(FakeKube, "apply", slow_apply)
     async with controlled(PATIENT, *TWO) as rig:
-        await until(lambda: rig.ready[0] == "True")
+        await until(lambda: "Ready" in rig.events(), "the Event, which follows the status")
+        assert rig.ready[0] == "True"
         assert rig.statuses() == ["Ready"]
         assert list(rig.events()) == ["Ready"]
 
