@@ -18,7 +18,7 @@ _FILTERS = f"{_TYPE}envoy.extensions.filters.http"
 _CONNECTION_MANAGER_TYPE = f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3"
 _NOBODY = {"address_prefix": "::", "prefix_len": 128}
 """The unspecified address, which sends nothing; without a range, Envoy trusts private addresses as internal.
-Of IPv6, as Envoy compares the address of an IPv4 client with IPv4 ranges alone, for 1 µs of each request."""
+Of IPv6, so that Envoy compares it with no IPv4 client."""
 COOKIE = "slipway-caller"
 """The cookie of a caller's identity, see `ASSIGN_CALLER`."""
 _GATEWAY = "slipway-gateway"
