@@ -99,7 +99,7 @@ async def until_held(kube: Kube, since: str) -> None:
     """
     async with asyncio.timeout(60), aclosing(kube.watch(kinds.AUTOSCALER, NAMESPACE, since)) as changes:
         async for change in changes:
-            if change.object["metadata"]["name"] != f"{NAME}-a":
+            if change.type == "BOOKMARK" or change.object["metadata"]["name"] != f"{NAME}-a":
                 continue
             demand = (change.object.get("status") or {}).get("demand") or []
             if any(entry["inFlight"] for entry in demand if entry["reporter"].startswith("activator-")):
