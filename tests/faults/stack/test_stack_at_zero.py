@@ -87,6 +87,13 @@ async def all_answered(requests: list[asyncio.Task[RequestResult]], label: str) 
     print(f"{label}: {len(results)} answered, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
 
 
+async def until_no_pod(kube: Kube) -> None:
+    """Wait until the last replica has ended: a stopped node would leave it in the endpoints."""
+    async with asyncio.timeout(20):
+        while (await kube.list(kinds.POD, NAMESPACE)).items:
+            await asyncio.sleep(0.05)
+
+
 async def version_before(kube: Kube) -> str:
     """Return the resourceVersion from which `until_held` watches."""
     return (await kube.list(kinds.AUTOSCALER, NAMESPACE)).resource_version
@@ -155,6 +162,7 @@ async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_w
 async def test_killed_activator_loses_only_the_requests_it_holds(stack: LiveStack, kube: Kube) -> None:
     node = stack.component("node")
     assert node is not None
+    await until_no_pod(kube)
     os.kill(node.pid, signal.SIGSTOP)  # starts no replica meanwhile
     try:
         async with clients() as session:
