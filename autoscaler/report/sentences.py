@@ -74,12 +74,13 @@ def _beaten(main_row: PolicyRow, others: list[PolicyRow]) -> str:
     better = [
         row.name
         for row in others
-        if row.violations < main_row.violations and row.replica_hours < main_row.replica_hours
+        if row.violations < main_row.violations
+        and row.replica_hours < main_row.replica_hours * (1 - _SAME_COST)
     ]
     if not better:
-        return f"None of {len(others)} is better than {main_row.name} in both."
-    verb = "is" if len(better) == 1 else "are"
-    return f"{formatting.listed(better)} {verb} better than {main_row.name} in both."
+        return f"No other policy has both fewer violations and a lower cost than {main_row.name}."
+    verb = "has" if len(better) == 1 else "have"
+    return f"{formatting.listed(better)} {verb} both fewer violations and a lower cost than {main_row.name}."
 
 
 def _cost(row: PolicyRow, main_row: PolicyRow) -> str:
@@ -108,12 +109,12 @@ def _service(report: SimulationReport) -> list[str]:
         f"{formatting.duration(service.lead)} not scored. {known}"
     )
     replica = (
-        f"A replica takes {formatting.number(service.replica_rate)} {service.unit} per second, "
+        f"A replica serves {formatting.number(service.replica_rate)} {service.unit} per second, "
         f"{formatting.count(service.concurrency, 'request')} at the same time. It starts within {startup}; "
         f"{formatting.percent(FAILURE_SHARE)} of starts fail and begin again."
     )
     bounds = (
         f"A request may wait {formatting.duration(service.wait)}. Between {service.min_replicas} and "
-        f"{service.max_replicas} replicas; those that start are paid too."
+        f"{service.max_replicas} replicas; starting replicas are paid too."
     )
     return [period, replica, bounds]

@@ -33,14 +33,14 @@ class ProcessIdentity:
         return self.boot_id == other.boot_id and self.start_time < other.start_time
 
     def started_at(self) -> float:
-        """Return when it was started, in Unix seconds by today's clock: proc(5)."""
-        boot = _BOOT_TIME.search(Path("/proc/stat").read_text())
-        since = self.start_time / os.sysconf("SC_CLK_TCK")
-        return since + (int(boot[1]) if boot is not None else 0)
+        """Return when it was started, in Unix seconds: the boot time (`btime` of proc(5)) plus the start."""
+        boot_time = _BOOT_TIME.search(Path("/proc/stat").read_text())
+        seconds_after_boot = self.start_time / os.sysconf("SC_CLK_TCK")
+        return seconds_after_boot + (int(boot_time[1]) if boot_time is not None else 0)
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
-    """Return the identity of a running process; None where there is none, or it is a zombie.
+    """Return the identity of a running process; None where there is none, it is a zombie, or /proc hides it.
 
     /proc shows the state Z as soon as the first thread has ended. The process still runs, and holds its
     sockets, until the other threads have ended too.
@@ -59,10 +59,7 @@ def of_session(leader: ProcessIdentity) -> set[ProcessIdentity]:
     boot_id = procfs.boot_id()
     members = set()
     for pid in procfs.processes() if leader.boot_id == boot_id else ():
-        try:
-            fields = procfs.stat(pid)
-        except PermissionError:  # of another user, by the option hidepid of proc(5)
-            continue
+        fields = procfs.stat(pid)
         if fields is None or int(fields[procfs.SESSION]) != leader.pid:
             continue
         member = ProcessIdentity(boot_id, pid, int(fields[procfs.START_TIME]))

@@ -34,7 +34,9 @@ def available_memory() -> int | None:
 
 
 def stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the third on; None if there is no such process."""
+    """Return the fields of /proc/PID/stat from the third on; None if there is no such process, or if /proc
+    hides it: another user's, by the option hidepid of proc(5).
+    """
     return _fields(f"/proc/{pid}/stat")
 
 
@@ -42,7 +44,7 @@ def _fields(path: str) -> list[str] | None:
     try:
         with open(path, "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last by `hidepid=1`
         return None
 
 

@@ -72,17 +72,19 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
 
 
 def _below(path: str, value: float, limit_path: str, limit: float) -> BrokenRule | None:
-    return (
-        None if value < limit else BrokenRule(path, f"must be below {limit_path} ({limit:g}), not {value:g}")
-    )
+    if value < limit:
+        return None
+    return BrokenRule(path, f"must be below {limit_path} ({_digits(limit)}), not {_digits(value)}")
 
 
 def _at_most(path: str, value: float, limit_path: str, limit: float) -> BrokenRule | None:
-    return (
-        None
-        if value <= limit
-        else BrokenRule(path, f"must be at most {limit_path} ({limit:g}), not {value:g}")
-    )
+    if value <= limit:
+        return None
+    return BrokenRule(path, f"must be at most {limit_path} ({_digits(limit)}), not {_digits(value)}")
+
+
+def _digits(value: float) -> str:
+    return f"{value:.15g}"  # all digits of a number of bytes, and none after the point of a whole number
 
 
 def _signed(policy: ModelPolicySettings) -> BrokenRule | None:

@@ -32,6 +32,28 @@ def test_recycled_pid_is_neither_alive_nor_signalled() -> None:
     assert not processes.send_signal(identity, signal.SIGKILL)
 
 
+def test_process_of_another_user_is_not_alive_when_proc_hides_it() -> None:
+    # An old record may have the pid of a process of root's.
+    script = """if True:
+        import os, sys
+        from serving.system import processes
+        record = processes.ProcessIdentity("of an earlier boot", os.getppid(), 1)
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        try:
+            open(f"/proc/{record.pid}/stat")
+        except PermissionError:
+            print(processes.is_alive(record), processes.of_session(processes.own_identity()))
+    """
+    mounted = "mount -t proc -o hidepid=1 proc /proc && exec unshare --fork"
+    command = ["unshare", "--mount", "sh", "-c", f'{mounted} "$0" -c "$1"', sys.executable, script]
+    if os.geteuid() != 0 or subprocess.run([*command[:2], "true"], check=False).returncode:
+        pytest.skip("only root can mount /proc with hidepid=1")
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"False set()\n"
+
+
 def test_process_is_not_taken_for_ended_when_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -139,6 +139,10 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("{[1]: 2}", "not YAML"),
         ("activator: {deadline_seconds: 300}", "must be below gateway.stream_idle_seconds (300), not 300"),
         (
+            "activator: {bytes: 67108864, bytes_per_backend: 67108865}",
+            "must be at most activator.bytes (67108864), not 67108865",
+        ),
+        (
             "models: {policy: {signed: true}}",
             "models.policy.signed: must be false where models.policy.keys names no key",
         ),
