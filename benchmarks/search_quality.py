@@ -14,7 +14,6 @@ recommended spec. Kernels are a stress test, without bars.
 
 import argparse
 import os
-import pickle
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -33,7 +32,6 @@ from rig.searches import replay, surfaces  # noqa: E402
 from rig.searches.replay import Noisy  # noqa: E402
 from rig.searches.scores import GROUPS, NEAR, SHARES, ScoredSearch, Task, of_group, summary  # noqa: E402
 
-from serving.system import atomic_file  # noqa: E402
 from tuner.search import algorithms, ranking, transfer  # noqa: E402
 from tuner.search.problem import Earlier  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402
@@ -53,7 +51,7 @@ def main() -> None:
     noise = surfaces.deviations(options.data)
     noisy = [Noisy(surface, seed, noise) for surface in services for seed in range(seeds)]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        run = partial(_all, pool, console, options.keep)
+        run = partial(_all, pool, console)
         cold = run("cold", [Task("slipway", share, each) for each in noisy for share in SHARES])
         known = _earlier(cold)
         warm = run(
@@ -100,34 +98,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_true", help="one seed of every third surface")
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        metavar="DIR",
-        help="directory of finished searches: a run that was stopped continues there, at the same commit",
-    )
     return parser.parse_args()
 
 
 def _all(
-    pool: ProcessPoolExecutor, console: Console, keep: Path | None, label: str, tasks: Sequence[Task]
+    pool: ProcessPoolExecutor, console: Console, label: str, tasks: Sequence[Task]
 ) -> list[ScoredSearch]:
-    if keep:
-        keep.mkdir(parents=True, exist_ok=True)
-    work = pool.map(partial(_kept, keep) if keep else _play, tasks, chunksize=1)
+    work = pool.map(_play, tasks, chunksize=1)
     return list(track(work, description=f"{label:10}", total=len(tasks), console=console))
-
-
-def _kept(directory: Path, task: Task) -> ScoredSearch:
-    """Return the search's stored result, or run the search and store its result."""
-    name = f"{task.method} {task.share} {task.noisy.surface.name} {task.noisy.seed}".replace("/", "_")
-    path = directory / f"{name}.pickle"
-    if path.exists():
-        stored: ScoredSearch = pickle.loads(path.read_bytes())
-        return stored
-    result = _play(task)
-    atomic_file.replace(path, pickle.dumps(result))
-    return result
 
 
 def _play(task: Task) -> ScoredSearch:
