@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 QUICK_SECONDS = 1.0
 """Seconds between ticks while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10
-"""Seconds: with `TICK_SECONDS` a shorter idle time could be exceeded by more than half of it."""
+"""`idleSeconds` below which ticks are quick: a pause of `TICK_SECONDS` could exceed it by more than half."""
 _TARGET = "target"
 """Index of Autoscalers by their target, `_target_of`."""
 _REVISION = "revision"
@@ -116,7 +116,7 @@ class AutoscalerController:
         self._saver = StateSaver(self._states, store, scaling.save_seconds)
         self._targets_of: dict[Key, ScaleTargetName] = {}
         """The scale target of every Autoscaler that the API stores."""
-        self._timed: set[Key] = set()
+        self._with_latency_metric: set[Key] = set()
         """Autoscalers with a metric of the type Latency: ticks parse durations of their targets' requests."""
         self._to_zero: set[Key] = set()
         """Autoscalers with `minReplicas` 0, of the spec or of a schedule."""
@@ -175,16 +175,16 @@ class AutoscalerController:
 
     async def _tick(self, pages: Pages) -> None:
         """Read the pages, and queue the targets on which a decision is due."""
-        await self._readings.tick(pages, self._targets_of, self._timed)
-        now = clock.monotonic()
+        await self._readings.tick(pages, self._targets_of, self._with_latency_metric)
+        monotonic_now = clock.monotonic()
         self._targets.retain({Key(*target) for target in self._targets_of.values()})
         for key, target in self._targets_of.items():
             state = self._states.get(key)
-            if state is None or self._is_due(state, target, now):
+            if state is None or self._is_due(state, target, monotonic_now):
                 self._loop.add(key)
 
-    def _is_due(self, state: TargetState, target: ScaleTargetName, now: float) -> bool:
-        """Whether to decide on a target at this tick; `now` is in monotonic seconds.
+    def _is_due(self, state: TargetState, target: ScaleTargetName, monotonic_now: float) -> bool:
+        """Whether to decide on a target at this tick.
 
         A count is steady if without a request only a keep-alive, a prewarm or a schedule can change it. A
         steady count is decided on once in `idle_seconds`.
@@ -206,7 +206,7 @@ class AutoscalerController:
             decision.reason in ("Idle", "FixedCount", other_writers.UNMANAGED)
             or (is_least and not has_gauges)
         ) and not may_go_to_zero
-        return not is_steady or now - state.decided >= self._settings.idle_seconds
+        return not is_steady or monotonic_now - state.decided >= self._settings.idle_seconds
 
     def _interval(self) -> float:
         """Return the seconds between the starts of two ticks."""
@@ -235,21 +235,27 @@ class AutoscalerController:
             config = from_spec(spec, self._settings)
             target = await self._scale_target(key, autoscaler)
         except errors.Permanent as error:
-            await self._writer.refuse(autoscaler, error.reason, str(error))
+            await self._refuse(key, autoscaler, error.reason, str(error))
             return None
         except errors.Invalid as error:
-            await self._writer.refuse(autoscaler, "InvalidTarget", str(error))
+            await self._refuse(key, autoscaler, "InvalidTarget", str(error))
             return None
         except errors.NotFound:
             reference = spec["scaleTargetRef"]
             message = f"there is no {reference.get('kind', 'Deployment')} {reference['name']}"
-            await self._writer.refuse(autoscaler, "TargetNotFound", message)
+            await self._refuse(key, autoscaler, "TargetNotFound", message)
             return None
         state = self._state(key, autoscaler)
         state.configure(replace(config, capacity=profiles.capacity(self._profiles, target.object)))
         self._request_backfill(key, autoscaler, target, state)
         await self._size(autoscaler, target, state)
         return None if target.is_ours else Result(targets.READ_SECONDS)  # other targets are not watched
+
+    async def _refuse(self, key: Key, autoscaler: Object, reason: str, message: str) -> None:
+        """Report why the target cannot be sized, and drop the last decision, which no longer holds."""
+        if key in self._states:
+            self._states[key].decision = None
+        await self._writer.refuse(autoscaler, reason, message)
 
     def _request_backfill(
         self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState
@@ -298,14 +304,16 @@ class AutoscalerController:
 
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         """Decide on the count, write it if it differs from the desired one, and report it."""
-        now, moment = clock.now().timestamp(), clock.monotonic()  # seconds of Unix time; monotonic seconds
+        now, monotonic_now = clock.now().timestamp(), clock.monotonic()
         key = Key.of(autoscaler)
-        desired = observed_count.desired_count(state, target.object, self._kube.field_manager, moment)
+        desired = observed_count.desired_count(state, target.object, self._kube.field_manager, monotonic_now)
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)
-        observation = self._readings.observation(autoscaler, target, state, observed, now=now, moment=moment)
-        signals = self._readings.sources(key, target, moment)
+        observation = self._readings.observation(
+            autoscaler, target, state, observed, now=now, monotonic_now=monotonic_now
+        )
+        signals = self._readings.sources(key, target, monotonic_now)
         decision = state.decide(observation)
         if not _is_managed(autoscaler):
             least = autoscaler["spec"].get("minReplicas", 1)
@@ -313,39 +321,41 @@ class AutoscalerController:
             decision = guards.of_another_autoscaler(decision, count, least)
         else:
             most = state.bounds(now).most
-            if not self._readings.are_known(target, signals, moment):
+            if not self._readings.are_known(target, signals, monotonic_now):
                 decision = guards.without_readings(decision, desired, most, signals)
-            decision = guards.after_a_raise(decision, desired, most, state.raised, moment)
-        state.decision, state.decided = decision, moment
+            decision = guards.after_a_raise(decision, desired, most, state.raised, monotonic_now)
+        state.decision, state.decided = decision, monotonic_now
         self._ticks.decided(decision.reason)
-        active = await self._active(autoscaler, target, state, moment)
+        active = await self._active(autoscaler, target, state, monotonic_now)
         state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
                 held = self._readings.held(autoscaler)
                 await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
-                state.refused = min(state.refused, moment)  # the first of consecutive refusals
-                if moment - state.refused >= other_writers.REFUSED_SECONDS:
+                state.refused = min(state.refused, monotonic_now)  # the first of consecutive refusals
+                if monotonic_now - state.refused >= other_writers.REFUSED_SECONDS:
                     active = other_writers.refused(decision.replicas, error)
-                    await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
+                    await self._writer.report(
+                        autoscaler, target, state, active, signals, monotonic_now=monotonic_now
+                    )
                 raise
         else:
             state.reported_dry_run_count = None  # a later decision for that count is reported again
         state.refused = math.inf
         if decision.replicas == desired and not counts:
             return  # the target's status has no counts yet; with them the watch queues the target again
-        await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
+        await self._writer.report(autoscaler, target, state, active, signals, monotonic_now=monotonic_now)
 
     async def _active(
-        self, autoscaler: Object, target: ScaleTarget, state: TargetState, moment: float
+        self, autoscaler: Object, target: ScaleTarget, state: TargetState, monotonic_now: float
     ) -> Condition:
         """Return the condition `ScalingActive`: whether this controller writes the count, or why not."""
         key = Key.of(autoscaler)
         return other_writers.condition(
             state.config.prediction,
             await self._targets.other_scaler(Key(key.namespace, target.name), target.kind),
-            is_contested=other_writers.is_contested(state.changes_by_others, moment),
+            is_contested=other_writers.is_contested(state.changes_by_others, monotonic_now),
             is_managed=_is_managed(autoscaler),
             own_scaler=await self._targets.other_scaler(key, kinds.AUTOSCALER),
             has_other_count="replicas" in autoscaler["spec"],
@@ -363,9 +373,9 @@ class AutoscalerController:
         else:
             self._targets_of[key] = readings.target_name(after)
         if after is not None and _has_latency(after):
-            self._timed.add(key)
+            self._with_latency_metric.add(key)
         else:
-            self._timed.discard(key)
+            self._with_latency_metric.discard(key)
         if after is not None and _may_be_zero(after):
             self._to_zero.add(key)
         else:

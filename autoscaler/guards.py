@@ -32,7 +32,7 @@ def without_readings(decision: Decision, desired: int, most: int, signals: Seque
 
 
 def after_a_raise(
-    decision: Decision, desired: int, most: int, raised: other_writers.Raised, moment: float
+    decision: Decision, desired: int, most: int, raised: other_writers.Raised, monotonic_now: float
 ) -> Decision:
     """Return a decision that keeps a count which another writer raised, until `raised.until`; bounds apply.
 
@@ -43,11 +43,11 @@ def after_a_raise(
         desired: current `spec.replicas`.
         most: the maximum now.
         raised: the last raise by another writer.
-        moment: monotonic seconds.
+        monotonic_now: monotonic seconds.
     """
     kept = min(desired, most)
     # A raise above the maximum goes on as a raise to the maximum.
-    is_over = moment > raised.until or desired not in (raised.replicas, min(raised.replicas, most))
+    is_over = monotonic_now > raised.until or desired not in (raised.replicas, min(raised.replicas, most))
     is_to_zero = decision.replicas == 0
     if is_over or is_to_zero or decision.replicas >= kept or decision.reason in _WITHOUT_LOAD:
         return decision

@@ -129,7 +129,7 @@ class Readings:
         replicas: Replicas,
         *,
         now: float,
-        moment: float,
+        monotonic_now: float,
     ) -> Observation:
         """Return the input of the next decision. This takes the load since the last one off the board.
 
@@ -142,7 +142,7 @@ class Readings:
             state: of the Autoscaler.
             replicas: of the target, as observed now.
             now: Unix seconds.
-            moment: monotonic seconds.
+            monotonic_now: monotonic seconds.
         """
         name = target_name(autoscaler)
         key = Key.of(autoscaler)
@@ -151,24 +151,24 @@ class Readings:
         return Observation(
             now,
             replicas,
-            load=self._load(autoscaler, now, moment) if has_load else None,
+            load=self._load(autoscaler, now, monotonic_now) if has_load else None,
             gauges=gauge_values | self._waiting_tokens(name, state),
-            percentiles=self._percentiles(name, state, moment),
+            percentiles=self._percentiles(name, state, monotonic_now),
             engines=self._tokens.engine_load(name, replicas.ready) or self._gauges.engine_load(key),
         )
 
-    def sources(self, key: Key, target: ScaleTarget, moment: float) -> list[Health]:
+    def sources(self, key: Key, target: ScaleTarget, monotonic_now: float) -> list[Health]:
         """Return the health of every source that an observation depends on: gateways and gauges' sources."""
         _, gauge_sources = self._gauges.of(key)
-        return [*(self._board.health(moment) if target.is_ours else ()), *gauge_sources]
+        return [*(self._board.health(monotonic_now) if target.is_ours else ()), *gauge_sources]
 
-    def are_known(self, target: ScaleTarget, sources: Sequence[Health], moment: float) -> bool:
+    def are_known(self, target: ScaleTarget, sources: Sequence[Health], monotonic_now: float) -> bool:
         """Whether every input of a decision has been read: all `sources` are healthy, and the last reading of
         the gateways is whole and not stale.
         """
         if not target.is_ours:
             return bool(sources) and all(source.healthy for source in sources)
-        is_read = self._board.is_whole and self._board.age(moment) <= self._settings.stale_seconds
+        is_read = self._board.is_whole and self._board.age(monotonic_now) <= self._settings.stale_seconds
         return is_read and all(source.healthy for source in sources)
 
     def _waiting_tokens(self, name: ScaleTargetName, state: TargetState) -> dict[str, float]:
@@ -177,16 +177,18 @@ class Readings:
         metrics = [metric for metric in state.config.metrics if metric.type == "TokenQueueDepth"]
         return {} if waiting is None else {metric.name: waiting for metric in metrics}
 
-    def _percentiles(self, name: ScaleTargetName, state: TargetState, moment: float) -> dict[str, Percentile]:
+    def _percentiles(
+        self, name: ScaleTargetName, state: TargetState, monotonic_now: float
+    ) -> dict[str, Percentile]:
         """Return the measured percentiles, by name of a metric of the type Latency."""
         percentiles = {
-            metric.name: self._board.percentile(name, metric.percentile, moment)
+            metric.name: self._board.percentile(name, metric.percentile, monotonic_now)
             for metric in state.config.metrics
             if metric.type == "Latency"
         }
         return {metric: percentile for metric, percentile in percentiles.items() if percentile is not None}
 
-    def _load(self, autoscaler: Object, now: float, moment: float) -> Load | None:
+    def _load(self, autoscaler: Object, now: float, monotonic_now: float) -> Load | None:
         """Return the load since the last decision, with the held requests that the API reports.
 
         An activator reports a held request at once, which may be before the next reading. Then the load has
@@ -200,7 +202,7 @@ class Readings:
             return replace(load, held=max(load.held, held))
         # This load ends with the last reading, not now. The next reading may end earlier than now, by the
         # gateway's clock or by its age, and the forecast ignores a load that ends before the last one.
-        is_current = self._board.age(moment) <= self._settings.stale_seconds
+        is_current = self._board.age(monotonic_now) <= self._settings.stale_seconds
         end = self._board.end if is_current else now
         return Load(end - HELD_SECONDS, end, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 

@@ -107,7 +107,7 @@ class Writer:
         active: Condition,
         signals: Sequence[Health],
         *,
-        moment: float,
+        monotonic_now: float,
     ) -> None:
         """Write the status if it has news, or others have changed it; changes of figures alone wait for
         `FIGURES_SECONDS`.
@@ -118,13 +118,13 @@ class Writer:
             state: the state of the Autoscaler, with the decision.
             active: the condition `ScalingActive`.
             signals: the health of the sources of readings.
-            moment: monotonic seconds.
+            monotonic_now: monotonic seconds.
         """
         content = _content(target, state, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
         new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
         may_wait = not status.is_urgent(old, new) and not _is_overwritten(autoscaler, state)
-        if may_wait and (not status.is_news(old, new) or moment - state.reported < FIGURES_SECONDS):
+        if may_wait and (not status.is_news(old, new) or monotonic_now - state.reported < FIGURES_SECONDS):
             return
         previous = state.last_report
         state.last_report = None  # the watch may show this write before its answer comes
@@ -135,7 +135,7 @@ class Writer:
             raise
         version = int(stored["metadata"]["resourceVersion"])
         state.last_report = LastReport(status.fingerprint(stored["status"]), version)
-        state.reported = moment
+        state.reported = monotonic_now
 
     async def refuse(self, autoscaler: Object, reason: str, message: str) -> None:
         """Write a status with the reason why the target cannot be sized."""

@@ -89,7 +89,7 @@ def seasoned(seed: int) -> TargetState:
         day = math.sin(2 * math.pi * i * BIN / 86_400)
         sizer.history.add(first + i, 3 + day + noise.gauss(0, 0.1))
     lags = RECENT + SEASONAL
-    sizer.take_fit(Fit(0.01, lags, (0.9, *[0.1 / (len(lags) - 1)] * (len(lags) - 1)), 0.9, 0.9))
+    sizer.set_fit(Fit(0.01, lags, (0.9, *[0.1 / (len(lags) - 1)] * (len(lags) - 1)), 0.9, 0.9))
     return state
 
 

@@ -217,7 +217,7 @@ class Trial:
         fitted = fit(self._forecaster.history.levels)
         if fitted is not None:
             self._fits.append(time.process_time() - began)
-        self._forecaster.take_fit(fitted)
+        self._forecaster.set_fit(fitted)
 
 
 def played(recipe: Recipe) -> list[TraceRow]:

@@ -6,7 +6,6 @@ Forecasts are logarithms of the load plus a floor, so that no forecast is negati
 import datetime as dt
 import math
 from collections import deque
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -242,11 +241,6 @@ class Forecaster:
         """Return the share of each forecast in the mixture near a horizon."""
         return self._horizons[_between(horizon)[0]].weights()
 
-    def warm(self, history: Iterable[tuple[float, float, float]]) -> None:
-        """Take readings of the past (end, seconds, amount), the oldest first."""
-        for end, seconds, amount in history:
-            self.observe(end, seconds, amount)
-
     def _smooth(self, seconds: float, amount: float) -> None:
         """Update the recent loads and the averages by `amount` of load in `seconds`; the first reading begins
         only the slow average.
@@ -290,7 +284,7 @@ class Forecaster:
         self._bin_amount += amount
         self._bin_seconds += seconds
 
-    def take_fit(self, fitted: Fit | None) -> None:
+    def set_fit(self, fitted: Fit | None) -> None:
         """Use the regressions that were fitted to `history`; None: the history does not determine any."""
         self._fit = fitted
         self._plan()
@@ -405,7 +399,7 @@ class Forecaster:
                 horizon.restore(saved)
         if "history" in state:  # absent in states from before the regressions
             self.history.restore(**state["history"])
-            self.take_fit(None if state["fit"] is None else Fit.from_state(state["fit"]))
+            self.set_fit(None if state["fit"] is None else Fit.from_state(state["fit"]))
 
 
 def _at(levels: tuple[float, ...], place: float) -> float:

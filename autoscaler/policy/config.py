@@ -6,8 +6,8 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from autoscaler.observation import Capacity
-from autoscaler.policy.cron import Cron
-from autoscaler.policy.schedules import Schedule
+from autoscaler.policy.limits.cron import Cron
+from autoscaler.policy.limits.schedules import Schedule
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from serving import errors
 from serving.resources.formats import duration

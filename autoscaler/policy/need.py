@@ -10,7 +10,7 @@ class Need:
     """Replicas before stabilization and bounds, with their reason."""
 
     replicas: int
-    lasting: int
+    without_backlog: int
     """Replicas without those for a backlog, which no stabilization window keeps."""
     reason: str
     message: str

@@ -9,39 +9,26 @@ from autoscaler.forecast.fit import Fit
 from autoscaler.forecast.forecaster import WAIT, Forecaster
 from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.backlog import TOLERANCE, Backlog, serving_seconds
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
-from autoscaler.policy.metric_needs import MetricSizer
-from autoscaler.policy.need import Need
-from autoscaler.policy.pace import PaceLimit
-from autoscaler.policy.queueing import slots
-from autoscaler.policy.scale_to_zero import idle_need
-from autoscaler.policy.schedules import Bounds, bounds_at
-from autoscaler.policy.stabilization import (
+from autoscaler.policy.limits.pace import PaceLimit
+from autoscaler.policy.limits.schedules import Bounds, bounds_at
+from autoscaler.policy.limits.stabilization import (
     Stabilization,
     rise_stabilized_message,
     stabilized_message,
     with_rise_step,
 )
+from autoscaler.policy.metric_needs import MetricSizer
+from autoscaler.policy.need import Need
+from autoscaler.policy.queueing import slots
+from autoscaler.policy.scale_to_zero import idle_need
 from autoscaler.policy.startup import StartupTimes
-from autoscaler.policy.window import WindowMaximum
-from autoscaler.settings import DEFAULTS
 
 TICK_SECONDS = 5.0
 """Seconds between readings of the load, and between decisions; nearly every start takes longer."""
-CATCH_UP_STARTS = 0.33
-"""Start-up times in which ready replicas catch up with a backlog: additional replicas cost their start-up
-time, and all requests wait until then."""
-SHORTEST_CATCH_UP = 10.0
-"""Seconds: two decisions."""
-CATCH_UP_SECONDS = 15.0
-"""Seconds for which replicas for a backlog are kept: three readings."""
-MOST_CATCH_UP = 0.45
-"""Most replicas for a backlog, relative to those for the load: slow starts do not wind up the count."""
-LEAST_CATCH_UP = 2.0
-"""Replicas that a backlog may have in any case while requests wait too long: `MOST_CATCH_UP` of few replicas
-is less than one."""
 QUEUE_SHARE = 0.6
 """Share of the risk for waits of random arrivals (`queueing.slots`). Loads of 1, 3 and 10 slots need 3, 6 and
 15 slots; another slot would cost more than it saves at this risk."""
@@ -55,8 +42,6 @@ WORK_READINGS = 50.0
 """Readings with requests over which the mean work of a request is taken."""
 STALE_SECONDS = 60.0
 """Seconds without a reading after which load is unknown."""
-TOLERANCE = 0.1
-"""Share of a replica by which load may exceed a whole number of replicas without adding one."""
 
 CLOCK_JUMP_SECONDS = 120.0
 """Seconds between the end of a reading and the start of the next from which the clock jumped: a reading
@@ -68,6 +53,8 @@ of the reading."""
 
 _UNLIMITED = Capacity(1e12, 1e12)
 """Capacity of a replica that has had no request: every load of zero is within it."""
+_WOKEN = ("Woken", "a request waits for a replica")
+"""Reason and message of the first replica, for a held request."""
 _NO_FORECAST = Band(0.0, 0.0, 0.0, 0.0)
 """Forecast of a load that is unknown."""
 
@@ -96,8 +83,7 @@ class Sizer:
         self._risk_factor = 1.0
         """Factor of the configured risk at the current number of replicas."""
         self._stabilization = Stabilization(config.down.stabilization, config.up.stabilization)
-        self._catching_up = WindowMaximum(CATCH_UP_SECONDS)
-        """Replicas for the load and its backlog at the last readings."""
+        self._backlog = Backlog(config.risk)
         self._pace = PaceLimit(config.up, config.down)
         self._load: Load | None = None
         """The last load."""
@@ -128,11 +114,11 @@ class Sizer:
             return self._without_load(observation, bounds, startup)
         if capacity is None:
             if _is_busy(load):
-                return self._without_load(observation, bounds._replace(least=max(bounds.least, 1)), startup)
+                return self._without_load(observation, bounds, startup, is_busy=True)
             capacity = _UNLIMITED
         need = self._with_metrics(observation, self._need(now, load, capacity, startup, replicas))
         need = with_rise_step(need, replicas.desired)
-        stabilized = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
+        stabilized = self._stabilization.keep(now, replicas.desired, need.without_backlog, startup)
         if bounds.least == 0 and not _is_busy(load):
             need = idle_need(
                 need,
@@ -181,9 +167,9 @@ class Sizer:
                 "ScaleDownStabilized",
                 stabilized_message(need.replicas, stabilized),
             )
-        lasting = self._stabilization.lasting_rise(now, desired, count)
-        if lasting < count:
-            count, reason, message = lasting, "ScaleUpStabilized", rise_stabilized_message(count, lasting)
+        sustained = self._stabilization.sustained_rise(now, desired, count)
+        if sustained < count:
+            count, reason, message = sustained, "ScaleUpStabilized", rise_stabilized_message(count, sustained)
         allowed = self._pace.limited(now, desired, count)
         if allowed != count and desired > 0:  # of zero replicas a percentage is 0, and would allow no start
             message = f"{_needed_message(need.replicas, stabilized, allowed)}; behavior allows {allowed} now"
@@ -198,15 +184,17 @@ class Sizer:
         return _Limited(count, reason, message)
 
     def _with_metrics(self, observation: Observation, need: Need) -> Need:
-        """Return the need raised to that of the metrics with a target, which replaces it where each metric of
-        the spec has a target and a value, and none is of the type Latency.
+        """Return the need, raised to the highest need of a metric with a target.
+
+        If each metric of the spec has a target and a value, and none is of the type Latency, the need by
+        capacity does not count.
         """
         rate = max(need.band.upper, self.forecaster.last)
         by_target_value = self._metric_sizer.by_target_value(observation, rate, self.capacity.best)
         by_capacity = self._metric_sizer.by_capacity(need.replicas, need.message, self.forecaster.last)
         has_needs = all(metric_need.needed is not None for metric_need in by_target_value)
         if by_target_value and has_needs and self._metric_sizer.are_sufficient:
-            need = replace(need, replicas=0, lasting=0)  # the need by capacity does not count
+            need = replace(need, replicas=0, without_backlog=0)
         for metric_need in by_target_value:
             # A metric without a value removes no replica.
             count = observation.replicas.desired if metric_need.needed is None else metric_need.needed
@@ -214,7 +202,7 @@ class Sizer:
                 need = replace(
                     need,
                     replicas=count,
-                    lasting=count,
+                    without_backlog=count,
                     reason="Metric",
                     message=f"{metric_need.metric}: {metric_need.message}",
                     metric=metric_need.metric,
@@ -257,29 +245,30 @@ class Sizer:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         # From the end of the reading to the end of a start that the next decision orders.
         horizon = startup + self.interval + max(now - load.end, 0.0)
-        self._take_risk(self.forecaster.mean / capacity.rate)
+        self._set_risk_factor(self.forecaster.mean / capacity.rate)
         band = self._band(horizon, replicas, now)
         last = self.forecaster.last
         rate = max(band.upper, last)
-        base = max(math.ceil(rate / capacity.rate - TOLERANCE), self._queued(band.median, capacity), 0)
+        base = max(
+            math.ceil(rate / capacity.rate - TOLERANCE), self._replicas_for_queueing(band.median, capacity), 0
+        )
         # Requests that wait beyond those in service.
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
-        backlog_work = self._backlog_work(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
-        catch_up_seconds = max(CATCH_UP_STARTS * startup, SHORTEST_CATCH_UP)
-        for_load = max(last, self.forecaster.extrapolated(horizon)) / capacity.rate
-        is_late = waiting * self._work_per_request > rate * self.forecaster.wait
-        # A higher configured risk accepts a slower catch-up.
-        most_extra = MOST_CATCH_UP * for_load * DEFAULTS.risk / self.config.risk
-        if is_late:
-            most_extra = max(most_extra, LEAST_CATCH_UP)
-        # Replicas, beyond those for the load, that work off the backlog.
-        extra = min(backlog_work / capacity.rate / catch_up_seconds, most_extra)
-        if is_late:
-            # While requests wait too long, existing replicas are kept, within `most_extra`.
-            extra = max(extra, min(replicas.desired - for_load, most_extra))
-        self._catching_up.add(now, math.ceil(for_load + extra - TOLERANCE))
-        # Ready replicas and requests are counted at different moments: the backlog lasts for some readings.
-        count = max(self._catching_up.maximum(now, CATCH_UP_SECONDS), base)
+        # For a reading without arrivals: the mean, which is not known before the first arrival.
+        mean_work = 1.0 if math.isnan(self._work_per_request) else self._work_per_request
+        waiting_work = waiting * (load.work / load.arrivals if load.arrivals > 0 else mean_work)
+        # A steady rise has its mean in the middle of the start.
+        arriving = max(last, self.forecaster.extrapolated(startup / 2)) * startup
+        served = serving_seconds(replicas, startup, now) * capacity.rate
+        with_backlog = self._backlog.replicas(
+            now,
+            for_load=max(last, self.forecaster.extrapolated(horizon)) / capacity.rate,
+            backlog_seconds=max(waiting_work + arriving - served, 0.0) / capacity.rate,
+            startup=startup,
+            desired=replicas.desired,
+            is_late=waiting * self._work_per_request > rate * self.forecaster.wait,
+        )
+        count = max(with_backlog, base)
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
@@ -288,22 +277,22 @@ class Sizer:
             reason, message = "Load", "for the load that is there"
         else:
             reason, message = "Forecast", f"for the load expected within {horizon:.0f} s"
-        return Need(count, lasting=base, reason=reason, message=message, band=band, backlog=waiting)
+        return Need(count, without_backlog=base, reason=reason, message=message, band=band, backlog=waiting)
 
-    def _take_risk(self, replicas: float) -> None:
-        """Set the effective risk, which is higher the fewer `replicas` the mean load needs."""
+    def _set_risk_factor(self, replicas: float) -> None:
+        """Set the factor of the configured risk: the fewer `replicas` the mean load needs, the higher."""
         factor = min(max(FULL_REPLICAS / max(replicas, 1e-9), 1.0), MOST_RISK_FACTOR)
         self._risk_factor = factor
         self.forecaster.multiply_risk(factor)
 
-    def _queued(self, rate: float, capacity: Capacity) -> int:
+    def _replicas_for_queueing(self, rate: float, capacity: Capacity) -> int:
         """Return the replicas with which few requests wait for each other at `rate` (work per second)."""
         if math.isnan(self._work_per_request) or capacity is _UNLIMITED:
             return 0
         service = self._service(capacity)
-        busy = rate / capacity.rate * capacity.concurrency  # requests in service
+        requests_in_service = rate / capacity.rate * capacity.concurrency
         share = QUEUE_SHARE * self._risk_factor * self.config.risk / 100
-        needed_slots = slots(busy, service, max(service, WAIT), share)
+        needed_slots = slots(requests_in_service, service, max(service, WAIT), share)
         return math.ceil(needed_slots / capacity.concurrency - TOLERANCE)
 
     def _service(self, capacity: Capacity) -> float:
@@ -319,38 +308,15 @@ class Sizer:
             return Band(horizon, last, last, last)
         return self.forecaster.band(horizon)
 
-    def _backlog_work(
-        self,
-        load: Load,
-        capacity: Capacity,
-        replicas: Replicas,
-        *,
-        now: float,
-        waiting: float,
-        startup: float,
-    ) -> float:
-        """Return the work that will wait when a start ordered now is ready.
-
-        Until then ready replicas serve, and starting replicas from the expected end of their start on.
-        `waiting` is the number of requests that wait now.
-        """
-        # For a reading without arrivals: the mean, which is not known before the first arrival.
-        mean_work = 1.0 if math.isnan(self._work_per_request) else self._work_per_request
-        work_per_request = load.work / load.arrivals if load.arrivals > 0 else mean_work
-        serving_seconds = replicas.ready * startup  # of all replicas together
-        for created in replicas.starting:
-            until_ready = min(max(created + startup - now, 0.0), startup)
-            serving_seconds += startup - until_ready
-        # A steady rise has its mean in the middle of the start.
-        arriving = max(self.forecaster.last, self.forecaster.extrapolated(startup / 2)) * startup
-        return max(waiting * work_per_request + arriving - serving_seconds * capacity.rate, 0.0)
-
-    def _without_load(self, observation: Observation, bounds: Bounds, startup: float) -> Decision:
+    def _without_load(
+        self, observation: Observation, bounds: Bounds, startup: float, *, is_busy: bool = False
+    ) -> Decision:
         """Return a decision while the load or the capacity is unknown: by the metrics if each metric of the
-        spec is a gauge with a target and a value, and otherwise for the current count. A held request at zero
-        gets a replica.
+        spec is a gauge with a target and a value, and otherwise for the current count. `is_busy` is whether
+        the target has requests, which need a replica.
         """
         now, desired = observation.now, observation.replicas.desired
+        is_woken = desired == 0 and observation.load is not None and observation.load.held > 0
         # The needs of metrics that depend on the rate are left out below: they are not gauges.
         by_target_value = self._metric_sizer.by_target_value(observation, rate=0.0, latency=0.0)
         metric_needs = [need for need in by_target_value if need.metric in observation.gauges]
@@ -360,16 +326,19 @@ class Sizer:
             and all(need.needed is not None for need in metric_needs)
         ):
             decisive = max(metric_needs, key=lambda need: need.needed or 0)
-            needed = decisive.needed or 0
-            message = f"{decisive.metric}: {decisive.message}"
+            needed, metric = decisive.needed or 0, decisive.metric
+            reason, message = "Metric", f"{metric}: {decisive.message}"
+            if is_busy and needed == 0:
+                needed, metric = 1, "QPS"
+                reason, message = _WOKEN if is_woken else ("Load", "for the load that is there")
             need = Need(
                 needed,
-                lasting=needed,
-                reason="Metric",
+                without_backlog=needed,
+                reason=reason,
                 message=message,
                 band=_NO_FORECAST,
                 backlog=0.0,
-                metric=decisive.metric,
+                metric=metric,
             )
             stabilized = self._stabilization.keep_without_load(now, desired, needed, startup)
             limited = self._limited(need, stabilized, desired, bounds, now)
@@ -378,21 +347,22 @@ class Sizer:
                 limited.reason,
                 limited.message,
                 needed=needed,
-                metric=decisive.metric,
+                metric=metric,
                 startup=startup,
                 metric_needs=tuple(metric_needs),
             )
-        if desired == 0 and observation.load is not None and observation.load.held:
-            count, reason, message = 1, "Woken", "a request waits for a replica"
+        count = max(desired, 1) if is_busy or is_woken else desired
+        if is_woken:
+            reason, message = _WOKEN
         elif self._load is None or self.capacity.value is None:
-            count, reason, message = desired, "Unknown", "the load is not known yet"
+            reason, message = "Unknown", "the load is not known yet"
         else:
-            count, reason, message = desired, "MetricsMissing", "no reading of the load: the count is held"
+            reason, message = "MetricsMissing", "no reading of the load: the count is held"
         count = min(max(count, bounds.least), bounds.most)
         return Decision(count, reason, message, needed=count, startup=startup)
 
-    def warm(self, end: float, step: float, work: list[float]) -> None:
-        """Take the load of the past before the first decision.
+    def observe_history(self, end: float, step: float, work: list[float]) -> None:
+        """Learn from the load of the past, before the first decision.
 
         Args:
             end: Unix seconds of the end of the last step.
@@ -410,9 +380,9 @@ class Sizer:
         """Return the load of the last two weeks."""
         return self.forecaster.history
 
-    def take_fit(self, fitted: Fit | None) -> None:
-        """Use these regressions in forecasts from now on."""
-        self.forecaster.take_fit(fitted)
+    def set_fit(self, fitted: Fit | None) -> None:
+        """Use these regressions in the next forecasts; None: there are none."""
+        self.forecaster.set_fit(fitted)
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
@@ -441,8 +411,8 @@ def _plausible(observation: Observation) -> Observation:
 
 
 def _needed_message(needed: int, stabilized: int, limit: int) -> str:
-    """Return the sentence for the need that exceeds `limit` replicas: the need now, or the need within the
-    stabilization window.
+    """Return the sentence for the need that `limit` replaces: the need now, or within the stabilization
+    window.
     """
     return (
         f"{needed} are needed"

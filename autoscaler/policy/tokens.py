@@ -1,6 +1,6 @@
-"""Sizes on tokens per second: the arriving tokens, divided by the highest rate of prompt and generated tokens
-of one replica. The rate is that of a CapacityProfile, at which latencies meet their constraints, or learned
-from the engine; of a profile and a saturated engine the lower one. Pure.
+"""Sizes a target by tokens per second: the arriving tokens, divided by the capacity of one replica. The
+capacity is the rate of a CapacityProfile, at which latencies meet their constraints, or is learned from the
+engine; if the engine saturates below the profile's rate, the learned rate counts. Pure.
 
 Engines count processed tokens, whose rate does not rise with the queue of a saturated engine. So the arriving
 tokens are the arriving requests (which gateways count on entry) times the tokens of a request, if both are
@@ -39,7 +39,12 @@ class TokenRates:
     """The metrics of the type TokensPerSecond of one target, and the learned rates of its engines."""
 
     def __init__(self, metrics: Iterable[Metric], measured: Capacity | None = None) -> None:
-        """Args: metrics: of the spec; measured: by a CapacityProfile; implausible tokens are ignored."""
+        """Begin with nothing learned.
+
+        Args:
+            metrics: the metrics of the spec.
+            measured: the capacity of a CapacityProfile; an implausible rate of tokens is ignored.
+        """
         tokens = measured.tokens if measured is not None else None
         is_plausible = tokens is not None and LEAST_TOKENS <= tokens <= MOST_TOKENS
         self._measured_rate = tokens if is_plausible else None
@@ -74,7 +79,7 @@ class TokenRates:
         return "by the CapacityProfile" if self.capacity == self._measured_rate else "as learned"
 
     @property
-    def per_request(self) -> float | None:
+    def tokens_per_request(self) -> float | None:
         """Return the mean tokens of a request, prompt and answer; None while unknown."""
         return self._tokens / self._requests if self._requests >= LEAST_REQUESTS else None
 
@@ -135,12 +140,17 @@ class TokenRates:
             return MetricNeed(metric.name, None, "not measured")
         target_rate = metric.target_value or self.capacity
         if target_rate is None:
-            return MetricNeed(metric.name, None, "what one replica can do is not known yet", engines.tokens)
-        per_request = self.per_request
-        work = max(engines.tokens, rate * per_request if per_request is not None else 0.0)
+            return MetricNeed(metric.name, None, "the capacity of a replica is not known yet", engines.tokens)
+        tokens_per_request = self.tokens_per_request
+        work = max(engines.tokens, rate * tokens_per_request if tokens_per_request is not None else 0.0)
         count = max(math.ceil(work / target_rate - TOLERANCE), 0)
         waits = engines.waiting >= SATURATED_WAITING * max(engines.replicas, 1)
-        if per_request is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
+        if (
+            tokens_per_request is None
+            and waits
+            and not replicas.starting
+            and engines.replicas >= replicas.ready > 0
+        ):
             # The arriving tokens are unknown: add one replica at a time while requests wait.
             count = max(count, replicas.ready + 1)
         source = "" if metric.target_value else f", {self._source}"
@@ -149,10 +159,10 @@ class TokenRates:
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
-        limit = None if math.isinf(self._saturated_rate) else self._saturated_rate
+        saturated_rate = None if math.isinf(self._saturated_rate) else self._saturated_rate
         return {
             "most": self._unsaturated_rate,
-            "limit": limit,
+            "limit": saturated_rate,
             "tokens": self._tokens,
             "requests": self._requests,
         }

@@ -36,7 +36,7 @@ class Fitted:
         self._sizer = Sizer(config)
         self._fit_at = -math.inf
         """Unix seconds of the next fit."""
-        self._warm(history)
+        self._observe_history(history)
 
     @property
     def interval(self) -> float:
@@ -49,17 +49,19 @@ class Fitted:
             self._fit()
         return self._sizer.decide(observation)
 
-    def _warm(self, history: LoadHistory) -> None:
+    def _observe_history(self, history: LoadHistory) -> None:
         """Teach the policy the load before the run, a day at a time."""
         steps = max(round(WARM_REFIT / history.step), 1)
         work = history.work.tolist()
         for begin in range(0, len(work), steps):
             part = work[begin : begin + steps]
-            self._sizer.warm(history.start + (begin + len(part)) * history.step, history.step, part)
+            self._sizer.observe_history(
+                history.start + (begin + len(part)) * history.step, history.step, part
+            )
             self._fit()
 
     def _fit(self) -> None:
-        self._sizer.take_fit(_cached_fit(self._sizer.history.levels.tobytes()))
+        self._sizer.set_fit(_cached_fit(self._sizer.history.levels.tobytes()))
 
 
 def at(risk: float | None) -> Callable[[PolicyInputs], Policy]:

@@ -53,7 +53,7 @@ class BackfillRequest:
     """PromQL for the requests per second of the target."""
     config: PolicyConfig
     restore_history: Callable[[Object], None]
-    """Takes the result of `warmed`."""
+    """Takes the result of `backfilled_state`."""
     emit: Callable[[str, str], Awaitable[None]]
     """Records an Event: reason and message."""
     requested: float = field(default_factory=clock.monotonic)
@@ -74,7 +74,7 @@ def query(target: Mapping[str, Any]) -> str | None:
     return QUERY.format(meta["namespace"], inference, predictor)
 
 
-def warmed(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
+def backfilled_state(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
     """Return the learned state (`Sizer.state`) of a policy that has observed this load.
 
     Args:
@@ -89,12 +89,12 @@ def warmed(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
         if rate > MOST_RATE:
             continue
         if consecutive and time - last > 1.5 * STEP_SECONDS:
-            sizer.warm(last, STEP_SECONDS, consecutive)
+            sizer.observe_history(last, STEP_SECONDS, consecutive)
             consecutive = []
         consecutive.append(rate * STEP_SECONDS)
         last = time
         _observe_idle(idle, time, rate * STEP_SECONDS)
-    sizer.warm(last, STEP_SECONDS, consecutive)
+    sizer.observe_history(last, STEP_SECONDS, consecutive)
     return sizer.state() | {"idle": idle.state()}  # not the sizer's idle times, which whole steps have taught
 
 
@@ -162,7 +162,7 @@ class Backfill:
             log.info("%s has no load of %s", addresses.without_credentials(self._server), request.key)
             return False
         try:
-            learned = await asyncio.to_thread(warmed, request.config, rates)
+            learned = await asyncio.to_thread(backfilled_state, request.config, rates)
         except RuntimeError as error:
             raise errors.Unavailable(f"no thread can be started: {error}") from error
         request.restore_history(learned)

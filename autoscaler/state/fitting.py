@@ -82,7 +82,7 @@ class Fitting:
                 log.warning("the forecast of %s keeps its previous fit: %s", key, error)
                 continue
             if state.sizer is not None:  # a change of the spec may have replaced the sizer, not its history
-                state.sizer.take_fit(fitted)
+                state.sizer.set_fit(fitted)
             await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, Observation
 from autoscaler.other_writers import Raised
-from autoscaler.policy import schedules
 from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.limits import schedules
 from autoscaler.policy.sizer import Sizer
 from autoscaler.starts import Starts
 from serving.objects import Object

@@ -94,7 +94,7 @@ async def test_target_without_stored_state_learns_its_past_load(
     api.add(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": spec})
     if is_stored:
         uid = api.find(kinds.AUTOSCALER)[0]["metadata"]["uid"]
-        store.write(key, uid, backfill.warmed(PolicyConfig(), {}))
+        store.write(key, uid, backfill.backfilled_state(PolicyConfig(), {}))
     kube = api.client("autoscaler")
     watches = Watches(kube)
     settings = replace(QUICK, prometheus=server)

@@ -83,7 +83,7 @@ async def test_status_of_another_is_replaced_by_the_retry_when_the_first_write_f
     async def report() -> None:
         (stored,) = api.find(kinds.AUTOSCALER)
         active = Condition("ScalingActive", "True", "Sized")
-        await writer.report(stored, target, state, active, [], moment=0.0)
+        await writer.report(stored, target, state, active, [], monotonic_now=0.0)
 
     await report()
     own = dict(api.find(kinds.AUTOSCALER)[0]["status"])

@@ -47,7 +47,7 @@ async def test_held_requests_between_two_readings_end_with_the_last_one_while_ga
     def load(held: int) -> Load:
         now, replicas = clock.now().timestamp(), Replicas(1, 1)
         observed = readings.observation(
-            autoscaler(held), target, state, replicas, now=now, moment=clock.monotonic()
+            autoscaler(held), target, state, replicas, now=now, monotonic_now=clock.monotonic()
         )
         assert observed.load is not None
         return observed.load

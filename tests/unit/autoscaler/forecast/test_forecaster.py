@@ -97,7 +97,8 @@ def test_the_rise_of_the_day_is_expected_when_three_days_were_seen() -> None:
     forecaster = Forecaster(1.0, SHARE)
     step, noise = 60.0, np.random.default_rng(1)
     ends = START + step * np.arange(1, int(3.5 * DAY / step) - 3)
-    forecaster.warm((end, step, float(noise.poisson(_daily(end - step) * step))) for end in ends)
+    for end in ends:
+        forecaster.observe(end, step, float(noise.poisson(_daily(end - step) * step)))
     assert forecaster.last < 15
     band = forecaster.band(540)
     assert band.upper > 30
@@ -176,7 +177,7 @@ def opening(day: str, zone: ZoneInfo | None) -> float:
         rate = 100.0 if 8 <= hour < 20 else 10.0
         forecaster.observe(float(end), step, float(noise.poisson(rate * step)))
         if end % DAY == 0:
-            forecaster.take_fit(fit(forecaster.history.levels))
+            forecaster.set_fit(fit(forecaster.history.levels))
     assert forecaster.last < 15
     return forecaster.band(540).upper
 
@@ -198,7 +199,7 @@ def test_regression_without_skill_gets_no_more_weight() -> None:
         for i in range(4000):
             if is_fitted and i % 60 == 0:
                 # What would be seen if load doubled every five minutes, which it does not.
-                forecaster.take_fit(Fit(0.7, (1,), (1.0,), upper=(2.1, 0.0, 0.0, 0.0)))
+                forecaster.set_fit(Fit(0.7, (1,), (1.0,), upper=(2.1, 0.0, 0.0, 0.0)))
             forecaster.observe(START + 30 * (i + 1), 30.0, float(noise.poisson(50 * 30)))
         assert forecaster.weights(180.0)["fitted"] < 0.02
         bands.append(forecaster.band(180.0))
@@ -208,7 +209,7 @@ def test_regression_without_skill_gets_no_more_weight() -> None:
 
 def test_regression_gets_the_most_weight_when_it_alone_has_skill() -> None:
     forecaster = Forecaster(1.0, SHARE)
-    forecaster.take_fit(Fit(0.0, (7,), (1.0,)))  # of 35 minutes, which no day is a multiple of
+    forecaster.set_fit(Fit(0.0, (7,), (1.0,)))  # of 35 minutes, which no day is a multiple of
     for i in range(12_000):
         rate = math.exp(2.5 if (START + 15 * i) // BIN % 7 < 3 else 3.5)
         forecaster.observe(START + 15 * (i + 1), 15.0, rate * 15)
@@ -233,7 +234,7 @@ def test_state_of_a_version_without_regressions_is_restored() -> None:
 def test_history_and_fit_are_restored_from_json() -> None:
     forecaster, restored = constant(86_400), Forecaster(1.0, SHARE)
     fitted = Fit(0.1, (1, 2), (0.5, 0.4), daily=0.3)
-    forecaster.take_fit(fitted)
+    forecaster.set_fit(fitted)
     restored.restore(json.loads(json.dumps(forecaster.state())))
     assert restored.history.levels == forecaster.history.levels
     assert len(restored.history) >= 286

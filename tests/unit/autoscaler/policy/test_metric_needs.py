@@ -2,9 +2,9 @@ from zoneinfo import ZoneInfo
 
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig
-from autoscaler.policy.cron import Cron
+from autoscaler.policy.limits.cron import Cron
+from autoscaler.policy.limits.schedules import Schedule
 from autoscaler.policy.metric_needs import needs_without_learning
-from autoscaler.policy.schedules import Schedule
 from autoscaler.policy.sizer import Sizer
 
 FOUR = Replicas(desired=4, ready=4)

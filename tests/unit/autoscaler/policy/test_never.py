@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Percentile, Replicas
+from autoscaler.policy.backlog import LEAST_CATCH_UP, MOST_CATCH_UP, TOLERANCE
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
-from autoscaler.policy.sizer import LEAST_CATCH_UP, MOST_CATCH_UP, TOLERANCE, Sizer
+from autoscaler.policy.sizer import Sizer
 from autoscaler.state.target_state import TargetState
 from tests.unit.autoscaler.policy.test_sizer import RATE, START, SizedService, counts
 

@@ -6,9 +6,10 @@ from typing import Literal
 import pytest
 
 from autoscaler.observation import Capacity
+from autoscaler.policy.backlog import MOST_CATCH_UP
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
-from autoscaler.policy.sizer import MOST_CATCH_UP, Sizer
+from autoscaler.policy.sizer import Sizer
 from autoscaler.policy.startup import StartupTimes
 from tests.unit.autoscaler.policy.test_sizer import RATE, SizedService, counts
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from autoscaler.decision_values import Decision
 from autoscaler.observation import Capacity, Load, Observation, Replicas
-from autoscaler.policy.config import PolicyConfig, Zero
-from autoscaler.policy.sizer import MOST_CATCH_UP, STALE_SECONDS, Sizer
+from autoscaler.policy.backlog import MOST_CATCH_UP
+from autoscaler.policy.config import Metric, PolicyConfig, Zero
+from autoscaler.policy.sizer import STALE_SECONDS, Sizer
 
 START = 1_700_006_400.0
 RATE = 10.0
@@ -285,3 +286,16 @@ def test_the_reason_at_the_maximum_is_what_was_needed_when_the_load_has_gone() -
     assert (decision.replicas, decision.reason) == (3, "MaxReplicas")
     assert decision.message.endswith("needed within the stabilization window; the maximum is 3")
     assert decision.message.startswith(f"{decision.needed} needed now")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "held", "reason"), [(Replicas(0, 0), 1.0, "Woken"), (Replicas(1, 1), 0.0, "Load")]
+)
+def test_requests_are_the_reason_when_the_metrics_need_no_replica_and_the_capacity_is_unknown(
+    replicas: Replicas, held: float, reason: str
+) -> None:
+    metrics = (Metric("TokenQueueDepth", "TokenQueueDepth", 600.0),)
+    sizer = Sizer(PolicyConfig(min_replicas=0, max_replicas=3, metrics=metrics))
+    load = Load(START - 5, START, 1, 0, 0, in_flight=1 - held, held=held)
+    decision = sizer.decide(Observation(START, replicas, load, {"TokenQueueDepth": 0.0}))
+    assert (decision.replicas, decision.needed, decision.reason) == (1, 1, reason)

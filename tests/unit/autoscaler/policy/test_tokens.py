@@ -33,7 +33,7 @@ def test_capacity_in_tokens_is_learned_from_a_saturated_engine() -> None:
     for _ in range(10):
         rates.learn(saturated(), load(20.0))
     assert rates.capacity == pytest.approx(1000.0)
-    assert rates.per_request == pytest.approx(1000.0)
+    assert rates.tokens_per_request == pytest.approx(1000.0)
     (metric_need,) = rates.metric_needs(saturated(), 5.0, TWO)
     assert metric_need.needed == 5, (
         "5 requests per second of 1,000 tokens, of which two full replicas do 2,000"
@@ -124,7 +124,7 @@ def test_tokens_of_a_request_include_those_of_readings_in_which_no_answer_ends()
     rates = TokenRates([BY_TARGET])
     for i in range(60):
         rates.learn(EngineLoad(1000.0, 1, waiting=5.0), load(float(i % 2)))
-    assert rates.per_request == pytest.approx(20_000.0, rel=0.02)
+    assert rates.tokens_per_request == pytest.approx(20_000.0, rel=0.02)
 
 
 def test_tokens_of_a_request_are_known_when_the_target_was_idle_for_an_hour() -> None:
@@ -133,7 +133,7 @@ def test_tokens_of_a_request_are_known_when_the_target_was_idle_for_an_hour() ->
         rates.learn(EngineLoad(1000.0, 1), load(10.0))
     for _ in range(360):
         rates.learn(EngineLoad(0.0, 1), load(0.0))
-    assert rates.per_request == pytest.approx(1000.0)
+    assert rates.tokens_per_request == pytest.approx(1000.0)
 
 
 def test_one_more_replica_is_needed_when_uncounted_requests_wait() -> None:

@@ -7,7 +7,7 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import BIN_RATIO, SHORTEST_IDLE
 from autoscaler.policy.sizer import Sizer
 from autoscaler.state import backfill
-from autoscaler.state.backfill import STEP_SECONDS, warmed
+from autoscaler.state.backfill import STEP_SECONDS, backfilled_state
 from autoscaler.state.target_state import TargetState
 from serving.resources import names
 
@@ -29,7 +29,7 @@ def reading(end: float, rate: float) -> Load:
 
 def test_daily_peak_is_expected_on_the_first_day_after_a_backfill() -> None:
     known, new = TargetState(CONFIG), TargetState(CONFIG)
-    known.restore_history(warmed(CONFIG, week()))
+    known.restore_history(backfilled_state(CONFIG, week()))
     needed = {"known": 0, "new": 0}
     for second in range(5, 8 * 3600, 5):
         now = END + second
@@ -44,12 +44,12 @@ def test_daily_peak_is_expected_on_the_first_day_after_a_backfill() -> None:
 def test_missing_and_absurd_steps_are_omitted() -> None:
     rates = week(days=2)
     holes = {time: rate for time, rate in rates.items() if not END - 1.5 * DAY < time < END - DAY}
-    assert warmed(CONFIG, rates | {END - 600: 1e300}) == warmed(
+    assert backfilled_state(CONFIG, rates | {END - 600: 1e300}) == backfilled_state(
         CONFIG, {t: r for t, r in rates.items() if t != END - 600}
     )
     for known in (holes, {}, {END: 0.0}):
         sizer = Sizer(CONFIG)
-        sizer.restore(warmed(CONFIG, known))
+        sizer.restore(backfilled_state(CONFIG, known))
         assert sizer.decide(Observation(END + 5, Replicas(1, 1), reading(END + 5, 0.5))).replicas >= 1
 
 
@@ -58,14 +58,14 @@ def test_a_silence_of_the_past_has_its_length_though_steps_are_coarse(minutes: i
     every = round(minutes * 60 / STEP_SECONDS)
     count = int(2 * DAY / STEP_SECONDS)
     rates = {END - i * STEP_SECONDS: (1 / STEP_SECONDS if i % every == 0 else 0.0) for i in range(count)}
-    counts = warmed(CONFIG, rates)["idle"]["counts"]
+    counts = backfilled_state(CONFIG, rates)["idle"]["counts"]
     most = counts.index(max(counts))
     assert SHORTEST_IDLE * BIN_RATIO**most <= minutes * 60 < SHORTEST_IDLE * BIN_RATIO ** (most + 1)
 
 
 def test_busy_past_load_has_no_silence() -> None:
     fresh = Sizer(CONFIG).state()["idle"]["counts"]
-    assert warmed(CONFIG, week())["idle"]["counts"] == fresh
+    assert backfilled_state(CONFIG, week())["idle"]["counts"] == fresh
 
 
 def test_starts_and_capacity_learned_locally_are_kept() -> None:
@@ -74,7 +74,7 @@ def test_starts_and_capacity_learned_locally_are_kept() -> None:
         load = Load(END + now, END + now + 5, 500, 500, 500, 10, 0, 0.1)
         scaled.decide(Observation(END + now + 5, Replicas(5, 5, started=(42.0,)), load))
     before = scaled.state()
-    scaled.restore_history(warmed(scaled.config, week()))
+    scaled.restore_history(backfilled_state(scaled.config, week()))
     after = scaled.state()
     assert before is not None
     assert after is not None
@@ -84,9 +84,9 @@ def test_starts_and_capacity_learned_locally_are_kept() -> None:
 
 
 def test_stored_state_is_not_replaced() -> None:
-    stored = warmed(CONFIG, {END: 7.0})
+    stored = backfilled_state(CONFIG, {END: 7.0})
     scaled = TargetState(CONFIG, stored)
-    scaled.restore_history(warmed(CONFIG, week()))
+    scaled.restore_history(backfilled_state(CONFIG, week()))
     assert scaled.saved == stored
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig, Zero
-from autoscaler.state.backfill import warmed
+from autoscaler.state.backfill import backfilled_state
 from autoscaler.state.target_state import TargetState
 from serving.objects import Object
 
@@ -36,7 +36,7 @@ def stored(ago: float) -> Object:
 def test_last_replica_stays_for_the_idle_time_when_the_controller_was_restarted(
     *, is_backfilled: bool
 ) -> None:
-    earlier = warmed(CONFIG, {RESTART - 300: 0.5}) if is_backfilled else stored(300.0)
+    earlier = backfilled_state(CONFIG, {RESTART - 300: 0.5}) if is_backfilled else stored(300.0)
     after = TargetState(CONFIG, None if is_backfilled else earlier)
     if is_backfilled:
         after.restore_history(earlier)

@@ -52,30 +52,28 @@ class Stabilization:
         """Count the existing replicas as a need at the next decision: earlier times mean nothing now."""
         self._clock_jumped = True
 
-    def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:
+    def keep(self, now: float, desired: int, needed: int, startup: float) -> int:
         """Add the current need, and return the replicas to keep; a small fall waits for `SLOW_WINDOWS`.
 
         Args:
             now: Unix seconds.
             desired: current `spec.replicas`.
-            lasting: needed replicas, without those for a backlog.
+            needed: needed replicas, without those for a backlog.
             startup: seconds that a start is expected to take.
         """
-        self._add(now, desired, lasting)
+        self._add(now, desired, needed)
         window = self._window(startup)
-        if self._seconds is not None:
-            return self._needs.maximum(now, window)
-        needed = self._needs.maximum(now, window)
-        if desired - needed >= min(math.ceil(DEAD_BAND * needed), MOST_BAND):
-            return needed
-        return max(needed, min(self._needs.maximum(now, SLOW_WINDOWS * window), desired))
+        highest = self._needs.maximum(now, window)
+        if self._seconds is not None or desired - highest >= min(math.ceil(DEAD_BAND * highest), MOST_BAND):
+            return highest
+        return max(highest, min(self._needs.maximum(now, SLOW_WINDOWS * window), desired))
 
     def keep_without_load(self, now: float, desired: int, needed: int, startup: float) -> int:
         """Add a need of metrics while the load is unknown, and return the replicas to keep."""
         self._add(now, desired, needed)
         return self._needs.maximum(now, self._window(startup))
 
-    def lasting_rise(self, now: float, desired: int, count: int) -> int:
+    def sustained_rise(self, now: float, desired: int, count: int) -> int:
         """Add a needed count, and return the count that was needed throughout the window of a rise.
 
         To be called after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
@@ -109,15 +107,15 @@ class Stabilization:
 
 def with_rise_step(need: Need, desired: int) -> Need:
     """Return the need, raised to the least step of a rise if it exceeds the current count."""
-    if not need.lasting > desired > 0:
+    if not need.without_backlog > desired > 0:
         return need
     risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
-    return replace(need, replicas=max(need.replicas, risen), lasting=max(need.lasting, risen))
+    return replace(need, replicas=max(need.replicas, risen), without_backlog=max(need.without_backlog, risen))
 
 
-def rise_stabilized_message(needed: int, lasting: int) -> str:
+def rise_stabilized_message(needed: int, sustained: int) -> str:
     """Return the message of a count that does not rise to the need yet."""
-    return f"{needed} needed now; {lasting} needed throughout the stabilization window"
+    return f"{needed} needed now; {sustained} needed throughout the stabilization window"
 
 
 def stabilized_message(needed: int, stabilized: int) -> str:

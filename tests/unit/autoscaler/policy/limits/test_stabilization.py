@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
+from autoscaler.policy.limits.stabilization import Stabilization
 from autoscaler.policy.sizer import Sizer
-from autoscaler.policy.stabilization import Stabilization
 from tests.unit.autoscaler.policy.test_never import RATE, START, ReadyTarget
 
 QUERY = Metric("PromQL/jobs", "PromQL", 1.0)
@@ -92,9 +92,9 @@ def test_rise_under_load_waits_for_a_window_that_the_spec_sets(
 
 def test_target_at_zero_rises_at_once_when_a_request_waits() -> None:
     stabilization = Stabilization(None, 600.0)
-    assert stabilization.lasting_rise(START, 0, 0) == 0
-    assert stabilization.lasting_rise(START + 5, 0, 2) == 2
-    assert stabilization.lasting_rise(START + 10, 2, 5) == 2
+    assert stabilization.sustained_rise(START, 0, 0) == 0
+    assert stabilization.sustained_rise(START + 5, 0, 2) == 2
+    assert stabilization.sustained_rise(START + 10, 2, 5) == 2
 
 
 def test_existing_count_is_kept_for_the_window_when_the_controller_starts_without_a_load() -> None:

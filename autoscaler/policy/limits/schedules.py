@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from autoscaler.policy.cron import Cron
+from autoscaler.policy.limits.cron import Cron
 
 
 @dataclass(frozen=True, slots=True)

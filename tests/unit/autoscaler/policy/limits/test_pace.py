@@ -1,5 +1,5 @@
 from autoscaler.policy.config import Pace
-from autoscaler.policy.pace import PaceLimit
+from autoscaler.policy.limits.pace import PaceLimit
 
 
 def test_count_rises_by_the_larger_limit_within_a_minute():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.policy.cron import Cron
-from autoscaler.policy.schedules import Schedule, bounds_at
+from autoscaler.policy.limits.cron import Cron
+from autoscaler.policy.limits.schedules import Schedule, bounds_at
 
 ZONES = [ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")]
 BERLIN = ZONES[0]

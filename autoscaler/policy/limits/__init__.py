@@ -1,0 +1,1 @@
+"""What bounds a need: schedules, stabilization windows and the pace of changes. Pure."""
