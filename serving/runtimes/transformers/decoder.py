@@ -33,7 +33,7 @@ class Decoder:
         """The bytes of a token in the cache; known once a prompt has been read."""
         return self._cache.token_bytes
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
         """Read whole prompts into the rows from `first_row` on; return the logits [prompts, vocabulary] after
         each.
 
@@ -59,9 +59,9 @@ class Decoder:
         visible = torch.arange(longest, device=self._device)[None, None, :] <= positions[:, :, None]
         return self._logits(padded, positions, visible[:, None])
 
-    def read_prompt(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
-        """Read a part of a long prompt, from `first_position` on, into the prompt's own row; return the
-        logits [vocabulary] after the part.
+    def prefill_chunk(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
+        """Read a chunk of a long prompt, from `first_position` on, into the prompt's own row; return the
+        logits [vocabulary] after the chunk.
         """
         end = first_position + len(tokens)
         self._cache.set_span(first_row=self._prompt_row, rows=1, length=end, first_position=first_position)
@@ -69,7 +69,7 @@ class Decoder:
         visible = torch.arange(end, device=self._device)[None, :] <= positions[:, None]
         return self._logits([list(tokens)], positions[None], visible[None, None])[0]
 
-    def keep_prompt(self, row: int, length: int) -> None:
+    def add_prefilled(self, row: int, length: int) -> None:
         """Copy the long prompt, once it has been read, to a sequence's row."""
         with torch.inference_mode():
             self._cache.copy(self._prompt_row, row, length)

@@ -1,13 +1,13 @@
 """Continuous batching: sequences join and leave the batch between two tokens.
 
-One thread runs the model. In each step it reads a bounded part of the waiting prompts and then generates one
-token of every sequence, so that a long prompt delays the other sequences by a bounded time.
+One thread runs the model. In each step it reads a bounded number of prompt tokens (chunked prefill) and then
+generates one token of every sequence (decode), so that a long prompt delays the others by a bounded time.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -38,15 +38,15 @@ streams (`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
 class Decoder(Protocol):
     """The model, as `decoder.Decoder` runs it."""
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], first_row: int) -> torch.Tensor:
         """Read whole prompts into the rows from `first_row` on; return the logits [prompts, vocabulary]."""
 
-    def read_prompt(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
-        """Read a part of a long prompt, into a row outside the batch; return the logits [vocabulary] of the
-        part's last token.
+    def prefill_chunk(self, tokens: Sequence[int], first_position: int) -> torch.Tensor:
+        """Read a chunk of a long prompt, into a row outside the batch; return the logits [vocabulary] of its
+        last token.
         """
 
-    def keep_prompt(self, row: int, length: int) -> None:
+    def add_prefilled(self, row: int, length: int) -> None:
         """Copy the long prompt of `length` tokens, once it has been read, to a row of the batch."""
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -139,7 +139,7 @@ class GenerationEngine:
         self._condition = threading.Condition()
         self._waiting: deque[Generation] = deque()
         self._reading: Generation | None = None
-        """The generation whose long prompt is read in parts."""
+        """The generation whose long prompt is read in chunks."""
         self._rows: list[Generation] = []
         """The batch: the generations by their row of the cache."""
         self._stopped = False
@@ -246,8 +246,8 @@ class GenerationEngine:
 
     def _step(self) -> None:
         """Read prompt tokens, then generate the next token of every sequence of the batch."""
-        self._leave([row for row, generation in enumerate(self._rows) if generation.cancelled], "cancelled")
-        self._read_prompts()
+        self._remove({each: "cancelled" for each in self._rows if each.cancelled})
+        self._prefill()
         if not self._rows:
             return
         logits = self._decoder.step(
@@ -257,12 +257,12 @@ class GenerationEngine:
         choices = choose(logits, [generation.sampler for generation in self._rows])
         self._advance(list(zip(self._rows, choices, strict=True)))
 
-    def _read_prompts(self) -> None:
-        """Read as many prompt tokens as a step may: short prompts together, a long one in parts."""
+    def _prefill(self) -> None:
+        """Read as many prompt tokens as a step may: short prompts together, a long one in chunks."""
         budget = self._limits.prompt_tokens_per_step
         while budget > 0:
             if self._reading is not None:
-                budget -= self._read_part(self._reading, budget)
+                budget -= self._prefill_chunk(self._reading, budget)
                 continue
             short = self._next_short(budget)
             if not short:
@@ -274,30 +274,30 @@ class GenerationEngine:
             budget -= len(short) * max(map(len, prompts))  # with the padding of shorter prompts
             first = len(self._rows)
             self._rows += short  # now, so that they end if the model fails
-            logits = self._decoder.read_prompts(prompts, first)
+            logits = self._decoder.prefill(prompts, first)
             for generation in short:
                 generation.read = len(generation.request.prompt)
                 self._metrics.prompt_tokens(generation.read)
             choices = choose(logits, [generation.sampler for generation in short])
             self._advance(list(zip(short, choices, strict=True)))
 
-    def _read_part(self, reading: Generation, budget: int) -> int:
-        """Read the next part of a long prompt; return its number of tokens."""
+    def _prefill_chunk(self, reading: Generation, budget: int) -> int:
+        """Read the next chunk of a long prompt; return its number of tokens."""
         if reading.cancelled:
             self._reading = None
-            self._release(reading, "cancelled")
+            self._finish(reading, "cancelled")
             return 0
-        part = reading.request.prompt[reading.read : reading.read + budget]
-        logits = self._decoder.read_prompt(part, reading.read)
+        chunk = reading.request.prompt[reading.read : reading.read + budget]
+        logits = self._decoder.prefill_chunk(chunk, reading.read)
         self._advanced_at = clock.monotonic()
-        reading.read += len(part)
-        self._metrics.prompt_tokens(len(part))
+        reading.read += len(chunk)
+        self._metrics.prompt_tokens(len(chunk))
         if reading.read == len(reading.request.prompt):
-            self._decoder.keep_prompt(len(self._rows), reading.read)
+            self._decoder.add_prefilled(len(self._rows), reading.read)
             self._reading = None
             self._rows.append(reading)
             self._advance([(reading, choose(logits[None], [reading.sampler])[0])])
-        return len(part)
+        return len(chunk)
 
     def _next_short(self, budget: int) -> list[Generation]:
         """Return the first waiting requests whose padded prompts are together within the budget."""
@@ -322,13 +322,13 @@ class GenerationEngine:
     def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice | None]]) -> None:
         """Deliver the new tokens; sequences that end with them leave the batch."""
         now = self._advanced_at = clock.monotonic()
-        ended: dict[FinishReason, list[Generation]] = {}
+        ended: dict[Generation, FinishReason] = {}
         for generation, choice in chosen:
             if choice is None:
                 _log.error("the model's logits are not finite, and the answer ends")
                 # Before any row moves. The last generated token, if any, has been read.
                 self._decoder.clear(self._rows.index(generation), generation.length + 1)
-                ended.setdefault("error", []).append(generation)
+                ended[generation] = "error"
                 continue
             generation.generated += 1
             generation.last = choice
@@ -340,9 +340,8 @@ class GenerationEngine:
                 _log.exception("an answer cannot be decoded, and ends")
                 finish = "error"
             if finish:
-                ended.setdefault(finish, []).append(generation)
-        for finish, generations in ended.items():
-            self._leave([self._rows.index(generation) for generation in generations], finish)
+                ended[generation] = finish
+        self._remove(ended)
 
     def _deliver(self, generation: Generation, choice: TokenChoice) -> FinishReason | None:
         """Deliver a new token's text; return why the generation ends with the token, or None."""
@@ -364,16 +363,22 @@ class GenerationEngine:
         generation.deliver(Part(text, choices, generation.generated, finish))
         return finish
 
-    def _leave(self, rows: Sequence[int], finish: FinishReason) -> None:
-        """Remove rows from the batch; the last rows take their places."""
-        for row in sorted(rows, reverse=True):
+    def _remove(self, ended: Mapping[Generation, FinishReason]) -> None:
+        """Remove generations from the batch; the last rows take their places."""
+        moves: list[tuple[int, int, int]] = []
+        for row, finish in sorted(
+            ((self._rows.index(each), finish) for each, finish in ended.items()), reverse=True
+        ):
             generation, last = self._rows[row], self._rows.pop()
-            self._release(generation, finish)
+            self._finish(generation, finish)
             if generation is not last:
-                self._rows[row] = last  # before it is moved, so that it ends if the model fails
-                self._decoder.move(len(self._rows), row, last.length)
+                self._rows[row] = last
+                moves.append((len(self._rows), row, last.length))
+        # Once all have left: if the model fails, the rest of the batch ends, and no generation twice.
+        for source, target, length in moves:
+            self._decoder.move(source, target, length)
 
-    def _release(self, generation: Generation, finish: FinishReason) -> None:
+    def _finish(self, generation: Generation, finish: FinishReason) -> None:
         """Count the end of a generation; deliver its last part, unless `_deliver` did (`stop`, `length`)."""
         self._metrics.finished(finish, generation.submitted, clock.monotonic())
         if finish in ("cancelled", "error"):
@@ -383,8 +388,8 @@ class GenerationEngine:
         """End all generations but the waiting ones with an error."""
         reading, self._reading = self._reading, None
         if reading is not None:
-            self._release(reading, "error")
-        self._leave(range(len(self._rows)), "error")
+            self._finish(reading, "error")
+        self._remove(dict.fromkeys(self._rows, "error"))
 
     def page(self) -> bytes:
         """Return the metrics page, with the load of this moment."""

@@ -95,9 +95,9 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> _Warm:
 
     decoder = Decoder(loaded.model, rows=1, capacity=64)
     prompt = [0, 0]  # any tokens
-    decoder.read_prompts([prompt], first_row=0)
-    decoder.read_prompt(prompt, first_position=0)
-    decoder.keep_prompt(row=0, length=len(prompt))
+    decoder.prefill([prompt], first_row=0)
+    decoder.prefill_chunk(prompt, first_position=0)
+    decoder.add_prefilled(row=0, length=len(prompt))
     decoder.step([0], [len(prompt)])
     return _Warm(loaded, decoder.token_bytes)
 

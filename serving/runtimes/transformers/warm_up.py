@@ -26,7 +26,7 @@ def _run_tiny_checkpoint() -> None:
         loaded = checkpoint.load_folder(folder, "cpu")
     prompt = loaded.vocabulary.encode_chat([{"role": "user", "content": "hello"}], 64)
     decoder = Decoder(loaded.model, rows=1, capacity=64)
-    decoder.read_prompts([prompt], first_row=0)
+    decoder.prefill([prompt], first_row=0)
     decoder.step([prompt[0]], [len(prompt)])
     loaded.vocabulary.text_decoder().add(prompt[0])
 

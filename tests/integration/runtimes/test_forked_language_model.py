@@ -25,7 +25,7 @@ if (child := os.fork()) == 0:
     loaded = checkpoint.load_folder(sys.argv[1], "cpu")
     prompt = loaded.vocabulary.encode_chat([{"role": "user", "content": "hello"}], 64)
     decoder = Decoder(loaded.model, rows=2, capacity=64)
-    decoder.read_prompts([prompt], 0)
+    decoder.prefill([prompt], 0)
     print(json.dumps({"tasks": tasks, "imported": sorted(set(sys.modules) - before)}), flush=True)
     os._exit(0)
 os.waitpid(child, 0)

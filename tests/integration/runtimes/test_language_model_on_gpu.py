@@ -28,11 +28,11 @@ def tokens(device):
     loaded = checkpoint.load_folder(sys.argv[1], device)
     decoder = Decoder(loaded.model, rows=4, capacity=256)
     prompts = [[5, 6, 7, 8], [9, 10], list(range(20, 60))]
-    last = decoder.read_prompts(prompts, 0).argmax(-1).tolist()
+    last = decoder.prefill(prompts, 0).argmax(-1).tolist()
     lengths, rows = [len(prompt) for prompt in prompts], [[token] for token in last]
-    decoder.read_prompt(list(range(100, 130)), 0)
-    rows.append([int(decoder.read_prompt(list(range(130, 140)), 30).argmax())])
-    decoder.keep_prompt(3, 40)
+    decoder.prefill_chunk(list(range(100, 130)), 0)
+    rows.append([int(decoder.prefill_chunk(list(range(130, 140)), 30).argmax())])
+    decoder.add_prefilled(3, 40)
     lengths.append(40)
     for _ in range(40):
         chosen = decoder.step([row[-1] for row in rows], lengths).argmax(-1).tolist()

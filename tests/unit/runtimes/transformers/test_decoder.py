@@ -17,14 +17,14 @@ LONG = [7 * place % 256 for place in range(40)]
 
 def logits(used: "Decoder") -> "torch.Tensor":
     """Return the logits after two prompts, of which the first is the shorter, and after a token of each."""
-    read = used.read_prompts([[5, 6], LONG], 0)
+    read = used.prefill([[5, 6], LONG], 0)
     return torch.cat([read, used.step([8, 9], [2, len(LONG)])])
 
 
 def test_cleared_row_has_no_influence_when_its_sequence_had_no_numbers(tmp_path: Path) -> None:
     model = checkpoints.write(tmp_path)
     used = decoder.Decoder(model, rows=2, capacity=64)
-    used.read_prompts([LONG, LONG], 0)
+    used.prefill([LONG, LONG], 0)
     with torch.inference_mode():
         for whole in (used._cache.layers[0].keys, used._cache.layers[0].values):
             whole[0, :, 3] = float("nan")
@@ -48,13 +48,13 @@ def test_prompts_are_read_when_only_the_text_configuration_has_the_number_of_lay
     used = decoder.Decoder(model, rows=1, capacity=64)
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([LONG])).logits[:, -1]
-    torch.testing.assert_close(used.read_prompts([LONG], 0), expected)
+    torch.testing.assert_close(used.prefill([LONG], 0), expected)
 
 
 def test_rows_that_differ_have_no_common_first_position_when_a_model_asks(tmp_path: Path) -> None:
     """Llama 4 scales the queries of all rows by it."""
     used = decoder.Decoder(checkpoints.write(tmp_path), rows=2, capacity=64)
-    used.read_prompts([LONG, [5, 6]], 0)
+    used.prefill([LONG, [5, 6]], 0)
     used.step([8, 9], [len(LONG), 2])
     assert used._cache.layers[0].get_seq_length() == 0
     used.step([8], [len(LONG) + 1])

@@ -46,7 +46,7 @@ class CountingDecoder:
         logits[torch.tensor([length in self.without_numbers for length in lengths])] = float("nan")
         return logits
 
-    def read_prompts(self, prompts: Sequence[Sequence[int]], first_row: int) -> "torch.Tensor":
+    def prefill(self, prompts: Sequence[Sequence[int]], first_row: int) -> "torch.Tensor":
         if self.fails:
             raise RuntimeError("the model fails")
         self.parts.append(len(prompts) * max(map(len, prompts)))
@@ -54,7 +54,7 @@ class CountingDecoder:
             self.rows[row] = list(prompt)
         return self._logits(prompts)
 
-    def read_prompt(self, tokens: Sequence[int], first_position: int) -> "torch.Tensor":
+    def prefill_chunk(self, tokens: Sequence[int], first_position: int) -> "torch.Tensor":
         if first_position == 0:
             self.prompt = []
         assert first_position == len(self.prompt)
@@ -62,7 +62,7 @@ class CountingDecoder:
         self.parts.append(len(tokens))
         return self._logits([self.prompt])[0]
 
-    def keep_prompt(self, row: int, length: int) -> None:
+    def add_prefilled(self, row: int, length: int) -> None:
         self.rows[row] = self.prompt[:length]
 
     def clear(self, row: int, length: int) -> None:
@@ -354,7 +354,7 @@ def test_engine_is_not_hung_when_the_calls_of_a_step_are_slow_together(
 
         return slowed
 
-    for name in ("read_prompts", "read_prompt", "step"):
+    for name in ("prefill", "prefill_chunk", "step"):
         monkeypatch.setattr(rig.decoder, name, slow(getattr(rig.decoder, name)))
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     clients = [rig.submit(2, 20)[0], rig.submit(35, 3)[0]]
@@ -390,6 +390,16 @@ def test_every_sequence_ends_when_the_model_fails_as_one_is_moved(make) -> None:
     rig.start()
     assert ended.wait().lengths == [5, 6]
     assert moved.wait().finish == "error"
+
+
+def test_no_sequence_ends_twice_when_the_model_fails_as_another_is_moved(make) -> None:
+    rig = make()
+    rig.decoder.move_fails = True
+    both = [rig.submit(5, 2)[0], rig.submit(5, 2)[0]]
+    moved, _ = rig.submit(6, 20)
+    rig.start()
+    assert moved.wait().finish == "error"
+    assert [[part.finish for part in client.parts if part.finish] for client in both] == [["length"]] * 2
 
 
 def test_sequence_without_numbers_ends_and_its_row_is_cleared_before_others_move(make) -> None:
