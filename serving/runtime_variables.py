@@ -18,7 +18,7 @@ PREFIX = "SLIPWAY_RUNTIMES__"
 def write(settings: RuntimeSettings) -> dict[str, str]:
     """Return the variables of the settings that are not defaults."""
     return {
-        PREFIX + setting.name.upper(): str(value)
+        PREFIX + setting.name.upper(): str(value).lower()
         for setting in fields(settings)
         if (value := getattr(settings, setting.name)) != setting.default
     }
@@ -28,7 +28,7 @@ def read(environment: Mapping[str, str]) -> RuntimeSettings:
     """Return the settings in these variables, with defaults for the others.
 
     Raises:
-        errors.UserError: an unknown setting, or a value that is not a number within its bounds.
+        errors.UserError: an unknown setting, or a value that is not of its type or not within its bounds.
     """
     texts = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
     if not texts:
@@ -39,8 +39,15 @@ def read(environment: Mapping[str, str]) -> RuntimeSettings:
         name = variable.removeprefix(PREFIX).lower()
         if name not in hints or variable != variable.upper():
             raise errors.UserError(f"{variable}: unknown setting; see `slipway config explain runtimes`")
-        values[name] = _number(variable, text, hints[name])
+        parse = _switch if hints[name] is bool else _number
+        values[name] = parse(variable, text, hints[name])
     return RuntimeSettings(**values)
+
+
+def _switch(variable: str, text: str, _: Any) -> bool:
+    if text not in ("true", "false"):
+        raise errors.UserError(f"{variable}: must be true or false, not {text!r}")
+    return text == "true"
 
 
 def _number(variable: str, text: str, hint: Any) -> Any:

@@ -412,6 +412,9 @@ class RuntimeSettings(Section):
     prompt_tokens_per_step: Count = 512
     """Prompt tokens that are read between two tokens of the other sequences: a longer part makes them wait
     longer, a shorter one reads prompts more slowly."""
+    prefix_cache: bool = True
+    """Whether a prompt that begins as an ended sequence does, such as a chat's next turn, is read from there
+    on. Off: clients must not learn from the time to the first token how others' prompts begin."""
     retry_after_seconds: WholeSeconds = 1
     """Retry-After of a 429 or 503 of a model server that is full: most predictions take less time, so that it
     then has room again."""

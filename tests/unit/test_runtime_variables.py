@@ -9,9 +9,10 @@ from serving.settings import RuntimeSettings
 
 
 def test_written_variables_are_read_back() -> None:
-    settings = replace(RuntimeSettings(), inline_seconds=0.5, waiting=7)
+    settings = replace(RuntimeSettings(), inline_seconds=0.5, waiting=7, prefix_cache=False)
     assert runtime_variables.write(settings) == {
         "SLIPWAY_RUNTIMES__INLINE_SECONDS": "0.5",
+        "SLIPWAY_RUNTIMES__PREFIX_CACHE": "false",
         "SLIPWAY_RUNTIMES__WAITING": "7",
     }
     assert runtime_variables.read(runtime_variables.write(settings)) == settings
@@ -29,6 +30,7 @@ def test_defaults_need_no_variable() -> None:
         ("SLIPWAY_RUNTIMES__WAITING", "0", "not '0'"),
         ("SLIPWAY_RUNTIMES__GRACE_SECONDS", "nan", "must be a number from 0"),
         ("SLIPWAY_RUNTIMES__GRACE_SECONDS", "", "not ''"),
+        ("SLIPWAY_RUNTIMES__PREFIX_CACHE", "0", "must be true or false, not '0'"),
         ("SLIPWAY_RUNTIMES__QUUX", "1", "unknown setting"),
     ],
 )

@@ -15,7 +15,7 @@ TOKENS = 48
 """Of an answer."""
 _NUMBERS = itertools.count(1000)
 """The first words of prompts, of four digits: no prompt begins like another, and all have the same length.
-The continuous batching of Transformers keeps the prompts of earlier requests, and ours does not."""
+Ours and the continuous batching of Transformers keep earlier prompts."""
 _WORDS = "the ship left the harbour with grain and came to the port in the evening of the third day "
 
 
@@ -40,32 +40,68 @@ async def chats(engine: RunningEngine, streams: int, answers: int) -> ChatRun:
         for number in numbers:
             began = time.perf_counter()
             try:
-                first.append(await _first_text(session, engine, number) - began)
+                first.append((await _answer(session, engine, [_question(number)])).first_at - began)
             except (aiohttp.ClientError, TimeoutError, ValueError):
                 failed += 1
 
-    timeout = aiohttp.ClientTimeout(total=300)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with _session() as session:
         began = time.perf_counter()
         await asyncio.gather(*(stream(session) for _ in range(streams)))
         took = time.perf_counter() - began
     return ChatRun((answers - failed) * TOKENS / took, first, failed)
 
 
-async def _first_text(session: aiohttp.ClientSession, engine: RunningEngine, number: int) -> float:
-    """Read one answer to its end; return the time of its first text.
+async def conversation(engine: RunningEngine, turns: int) -> list[float]:
+    """Have one chat, each turn of which sends all earlier turns; return the seconds from each request to the
+    first text of its answer.
+
+    Raises:
+        ValueError: an answer is not complete.
+    """
+    number, first = next(_NUMBERS), []
+    messages: list[dict[str, str]] = []
+    async with _session() as session:
+        for _ in range(turns):
+            messages.append(_question(number))
+            began = time.perf_counter()
+            answer = await _answer(session, engine, messages)
+            first.append(answer.first_at - began)
+            messages.append({"role": "assistant", "content": answer.text})
+    return first
+
+
+@dataclass(frozen=True)
+class _Answer:
+    text: str
+    first_at: float
+    """When the first text came, by `time.perf_counter`."""
+
+
+def _session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=300)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
+
+
+def _question(number: int) -> dict[str, str]:
+    return {"role": "user", "content": f"{number} {_WORDS}"}
+
+
+async def _answer(
+    session: aiohttp.ClientSession, engine: RunningEngine, messages: Sequence[dict[str, str]]
+) -> _Answer:
+    """Read one answer to its end.
 
     Raises:
         ValueError: the answer is not complete.
     """
     body = {
         "model": engine.model,
-        "messages": [{"role": "user", "content": f"{number} {_WORDS}"}],
+        "messages": messages,
         "max_tokens": TOKENS,
         "temperature": 0,
         "stream": True,
     }
-    at = 0.0
+    text, at = "", 0.0
     finish = None
     url = f"http://127.0.0.1:{engine.port}/v1/chat/completions"
     async with session.post(url, json=body) as response:
@@ -75,9 +111,10 @@ async def _first_text(session: aiohttp.ClientSession, engine: RunningEngine, num
             if not line.startswith(b"data: {"):
                 continue
             for choice in orjson.loads(line[6:]).get("choices", ()):
-                if choice["delta"].get("content") and not at:
+                text += choice["delta"].get("content") or ""
+                if text and not at:
                     at = time.perf_counter()
                 finish = choice.get("finish_reason") or finish
     if not at or finish != "length":
         raise ValueError(f"an answer ended with {finish}")
-    return at
+    return _Answer(text, at)

@@ -13,10 +13,13 @@ from pathlib import Path
 
 from rig.data_plane.proxies import PROXY_CORE, free_port, stop
 from rig.harness import ROOT
+from serving import runtime_variables
 from serving.images.building.model_image import build_image
 from serving.images.store.model_store import ModelStore
+from serving.settings import RuntimeSettings
 
 OURS, SERVE, CONTINUOUS = "slipway", "transformers serve", "transformers serve, continuous"
+OURS_WITHOUT_PREFIXES = "slipway, without prefixes"
 START_SECONDS = 120.0
 _CONTINUOUS = (
     "--continuous-batching",
@@ -47,7 +50,8 @@ def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> It
     """Start a server on one core, or on the GPU and any cores; end it afterwards."""
     port = free_port()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    if kind == OURS:
+    if kind in (OURS, OURS_WITHOUT_PREFIXES):
+        runtime = RuntimeSettings(prefix_cache=kind == OURS)
         store = ModelStore(folder / "store")
         built = build_image(checkpoint, store, repository="benchmark", lineage={})
         environment |= {
@@ -58,6 +62,7 @@ def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> It
             "SLIPWAY_MODEL_FILES_DIGEST": built.files_digest,
             "SLIPWAY_DEVICE": device,
             "PORT": str(port),
+            **runtime_variables.write(runtime),
         }
         command = [sys.executable, "-m", "serving.runtimes.transformers.server"]
         model, ready = "model", "/v2/health/ready"

@@ -69,6 +69,11 @@ class Decoder:
         visible = torch.arange(end, device=self._device)[None, :] <= positions[:, None]
         return self._logits([list(tokens)], positions[None], visible[None, None])[0]
 
+    def begin_prefilled(self, row: int, length: int) -> None:
+        """Copy the beginning of a row to the prompt's own row, which `prefill_chunk` continues."""
+        with torch.inference_mode():
+            self._cache.copy(row, self._prompt_row, length)
+
     def add_prefilled(self, row: int, length: int) -> None:
         """Copy the long prompt, once it has been read, to a sequence's row."""
         with torch.inference_mode():

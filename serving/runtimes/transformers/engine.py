@@ -4,8 +4,11 @@ One thread runs the model. In each step it reads a bounded number of prompt toke
 generates one token of every sequence (decode), so that a long prompt delays the others by a bounded time.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
+from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +25,7 @@ from serving.runtimes.transformers.generation import (
     TokenChoice,
 )
 from serving.runtimes.transformers.metrics import EngineMetrics
+from serving.runtimes.transformers.prefix_cache import PrefixCache
 from serving.runtimes.transformers.sampler import Sampler, choose
 from serving.runtimes.transformers.stop_texts import StopTexts
 
@@ -29,6 +33,9 @@ _log = logging.getLogger(__name__)
 MOST_FAILURES = 3
 """Consecutive failed steps from which the model counts as dead. A request that the model cannot answer fails
 one step. An error of a GPU's context fails every step until the process is restarted."""
+COPIES_PER_TOKEN = 32
+"""Tokens of a cached prefix that are copied in the time in which one token is read: 1 billion parameters and
+100 kB of keys and values a token on a large GPU; on a CPU some hundreds."""
 LONGEST_CALL_SECONDS = 300.0
 """Duration of a call from which the model counts as hung. The 512 prompt tokens of a step take 7 TFLOP
 with 7 billion parameters: 140 s on two slow cores (50 GFLOP/s). After five minutes the gateway has cut all
@@ -45,6 +52,9 @@ class Decoder(Protocol):
         """Read a chunk of a long prompt, into a row outside the batch; return the logits [vocabulary] of its
         last token.
         """
+
+    def begin_prefilled(self, row: int, length: int) -> None:
+        """Copy the first `length` tokens of a row to the row outside the batch, to begin a prompt."""
 
     def add_prefilled(self, row: int, length: int) -> None:
         """Copy the long prompt of `length` tokens, once it has been read, to a row of the batch."""
@@ -109,7 +119,8 @@ class Generation:
     cancelled: bool = False
     read: int = 0
     """Tokens of the prompt that have been read."""
-    generated: int = 0
+    tokens: list[int] = field(default_factory=list)
+    """The generated tokens."""
     characters: int = 0
     """Length of the text of the generated tokens."""
     last: TokenChoice = field(default_factory=lambda: TokenChoice(0, 0.0))
@@ -120,7 +131,12 @@ class Generation:
     @property
     def length(self) -> int:
         """Tokens in the cache: the last generated one is not read yet."""
-        return self.read + max(0, self.generated - 1)
+        return self.read + max(0, len(self.tokens) - 1)
+
+    @property
+    def cached(self) -> array[int]:
+        """The tokens in the cache."""
+        return array("i", (*self.request.prompt, *self.tokens))[: self.length]
 
 
 class GenerationEngine:
@@ -133,8 +149,11 @@ class GenerationEngine:
         limits: EngineLimits,
         metrics: EngineMetrics,
         device: torch.device,
+        *,
+        prefixes: PrefixCache,
     ) -> None:
         self._decoder, self._vocabulary, self._limits, self._device = decoder, vocabulary, limits, device
+        self._prefixes = prefixes
         self._metrics = metrics
         self._condition = threading.Condition()
         self._waiting: deque[Generation] = deque()
@@ -266,18 +285,21 @@ class GenerationEngine:
                 continue
             short = self._next_short(budget)
             if not short:
-                self._reading = self._next_long()
-                if self._reading is None:
+                reading = self._reading = self._next_alone()
+                if reading is None:
                     return
+                budget -= self._copy_prefix(reading)
                 continue
             prompts = [generation.request.prompt for generation in short]
             budget -= len(short) * max(map(len, prompts))  # with the padding of shorter prompts
             first = len(self._rows)
             self._rows += short  # now, so that they end if the model fails
+            self._prefixes.take(range(first, len(self._rows)))
             logits = self._decoder.prefill(prompts, first)
             for generation in short:
                 generation.read = len(generation.request.prompt)
                 self._metrics.prompt_tokens(generation.read)
+                self._metrics.prefix(generation.read, 0)
             choices = choose(logits, [generation.sampler for generation in short])
             self._advance(list(zip(short, choices, strict=True)))
 
@@ -293,6 +315,7 @@ class GenerationEngine:
         reading.read += len(chunk)
         self._metrics.prompt_tokens(len(chunk))
         if reading.read == len(reading.request.prompt):
+            self._prefixes.take([len(self._rows)])
             self._decoder.add_prefilled(len(self._rows), reading.read)
             self._reading = None
             self._rows.append(reading)
@@ -300,24 +323,43 @@ class GenerationEngine:
         return len(chunk)
 
     def _next_short(self, budget: int) -> list[Generation]:
-        """Return the first waiting requests whose padded prompts are together within the budget."""
+        """Return the first waiting requests whose padded prompts are together within the budget, up to one
+        with a cached prefix.
+        """
         taken: list[Generation] = []
         longest = 0
         with self._condition:
             while self._waiting and len(self._rows) + len(taken) < self._limits.sequences:
-                longest = max(longest, len(self._waiting[0].request.prompt))
-                if (len(taken) + 1) * longest > budget:
+                prompt = self._waiting[0].request.prompt
+                longest = max(longest, len(prompt))
+                if (len(taken) + 1) * longest > budget or self._prefixes.longest(prompt):
                     break
                 taken.append(self._waiting.popleft())
         return taken
 
-    def _next_long(self) -> Generation | None:
-        """Return the next waiting request, if no step can read it whole and the batch has a place for it."""
+    def _next_alone(self) -> Generation | None:
+        """Return the next waiting request, if the batch has a place for it, and if a prefix of its prompt is
+        cached or no step can read it whole.
+        """
         with self._condition:
             if not self._waiting or len(self._rows) >= self._limits.sequences:
                 return None
-            is_long = len(self._waiting[0].request.prompt) > self._limits.prompt_tokens_per_step
-            return self._waiting.popleft() if is_long else None
+            prompt = self._waiting[0].request.prompt
+            is_long = len(prompt) > self._limits.prompt_tokens_per_step
+            return self._waiting.popleft() if is_long or self._prefixes.longest(prompt) else None
+
+    def _copy_prefix(self, reading: Generation) -> int:
+        """Begin a prompt with its cached prefix, if there is one; return the number of prompt tokens that the
+        engine could read in the time of the copies.
+        """
+        prompt = reading.request.prompt
+        prefix = self._prefixes.longest(prompt)
+        if prefix is not None:
+            self._decoder.begin_prefilled(prefix.row, prefix.length)
+            reading.read = prefix.length
+            self._metrics.prompt_tokens(prefix.length)
+        self._metrics.prefix(len(prompt), reading.read)
+        return reading.read // COPIES_PER_TOKEN
 
     def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice | None]]) -> None:
         """Deliver the new tokens; sequences that end with them leave the batch."""
@@ -330,7 +372,7 @@ class GenerationEngine:
                 self._decoder.clear(self._rows.index(generation), generation.length + 1)
                 ended[generation] = "error"
                 continue
-            generation.generated += 1
+            generation.tokens.append(choice.token)
             generation.last = choice
             self._metrics.generated(generation.submitted, generation.last_at, now)
             generation.last_at = now
@@ -353,24 +395,27 @@ class GenerationEngine:
             # An end that may begin a stop text is held back, and returned with a later token or by `rest`.
             text, is_stopped = generation.stops.add(decoded)
         finish: FinishReason | None = "stop" if is_end or is_stopped else None
-        if finish is None and generation.generated >= request.max_tokens:
+        if finish is None and len(generation.tokens) >= request.max_tokens:
             finish = "length"
         if finish and not is_stopped:
             text += generation.stops.rest()
         is_reported = request.sampling.alternatives is not None and not is_end
         choices = (replace(choice, offset=generation.characters),) if is_reported else ()
         generation.characters += len(decoded)
-        generation.deliver(Part(text, choices, generation.generated, finish))
+        generation.deliver(Part(text, choices, len(generation.tokens), finish))
         return finish
 
     def _remove(self, ended: Mapping[Generation, FinishReason]) -> None:
         """Remove generations from the batch; the last rows take their places."""
         moves: list[tuple[int, int, int]] = []
-        for row, finish in sorted(
-            ((self._rows.index(each), finish) for each, finish in ended.items()), reverse=True
-        ):
-            generation, last = self._rows[row], self._rows.pop()
-            self._finish(generation, finish)
+        first_free = len(self._rows)
+        rows = {self._rows.index(generation): generation for generation in ended}
+        for row in sorted(rows, reverse=True):
+            generation, last = rows[row], self._rows.pop()
+            self._finish(generation, ended[generation])
+            free = None if ended[generation] == "error" else self._prefixes.add(generation.cached, first_free)
+            if free is not None:
+                moves.append((row, free, generation.length))
             if generation is not last:
                 self._rows[row] = last
                 moves.append((len(self._rows), row, last.length))
@@ -382,7 +427,7 @@ class GenerationEngine:
         """Count the end of a generation; deliver its last part, unless `_deliver` did (`stop`, `length`)."""
         self._metrics.finished(finish, generation.submitted, clock.monotonic())
         if finish in ("cancelled", "error"):
-            generation.deliver(Part("", tokens=generation.generated, finish=finish))
+            generation.deliver(Part("", tokens=len(generation.tokens), finish=finish))
 
     def _fail(self) -> None:
         """End all generations but the waiting ones with an error."""
@@ -390,6 +435,7 @@ class GenerationEngine:
         if reading is not None:
             self._finish(reading, "error")
         self._remove(dict.fromkeys(self._rows, "error"))
+        self._prefixes.clear()
 
     def page(self) -> bytes:
         """Return the metrics page, with the load of this moment."""

@@ -106,7 +106,13 @@ class EngineMetrics:
             "slipway_prompt_tokens_waiting", "Prompt tokens of the waiting requests."
         )
         self._cache = gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is reserved, 0 to 1.")
-        self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens read.")
+        self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens read, or in the prefix cache.")
+        self._queried_tokens = counter(
+            "vllm:prefix_cache_queries", "Prompt tokens that were looked up in the prefix cache."
+        )
+        self._cached_tokens = counter(
+            "vllm:prefix_cache_hits", "Prompt tokens that the prefix cache had, which were not read again."
+        )
         self._generated_tokens = counter("vllm:generation_tokens", "Tokens generated.")
         self._first = histogram(
             "vllm:time_to_first_token_seconds", "From a request to its first token.", _FIRST_TOKEN_BOUNDS
@@ -137,8 +143,13 @@ class EngineMetrics:
         self._cache.set(cache)
 
     def prompt_tokens(self, count: int) -> None:
-        """Count prompt tokens that have been read."""
+        """Count prompt tokens that have been read, or were in the prefix cache."""
         self._prompt_tokens.inc(count)
+
+    def prefix(self, prompt: int, cached: int) -> None:
+        """Count the tokens of a prompt, and those of them that the prefix cache had."""
+        self._queried_tokens.inc(prompt)
+        self._cached_tokens.inc(cached)
 
     def generated(self, submitted: float, last: float, now: float) -> None:
         """Count a generated token, and observe the time since the token before or, without one, the request.

@@ -116,6 +116,7 @@ def _application(
     from serving.runtimes.transformers.engine import EngineLimits, GenerationEngine  # noqa: PLC0415 as above
     from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: PLC0415 as above
     from serving.runtimes.transformers.openai.app import OpenAiApp  # noqa: PLC0415 as above
+    from serving.runtimes.transformers.prefix_cache import PrefixCache  # noqa: PLC0415 as above
 
     loaded = warm.checkpoint
     device = loaded.model.device
@@ -135,6 +136,7 @@ def _application(
         limits,
         EngineMetrics(served.name),
         device,
+        prefixes=PrefixCache(sequences if settings.prefix_cache else 0),
     )
 
     def run_engine() -> None:

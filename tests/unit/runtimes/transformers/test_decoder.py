@@ -59,3 +59,13 @@ def test_rows_that_differ_have_no_common_first_position_when_a_model_asks(tmp_pa
     assert used._cache.layers[0].get_seq_length() == 0
     used.step([8], [len(LONG) + 1])
     assert used._cache.layers[0].get_seq_length() == len(LONG) + 1
+
+
+def test_prompt_that_begins_with_a_row_has_the_logits_of_the_whole_prompt(tmp_path: Path) -> None:
+    used = decoder.Decoder(checkpoints.write(tmp_path), rows=3, capacity=64)
+    used.prefill([LONG, LONG], 0)
+    used.step([8, 9], [len(LONG)] * 2)
+    used.move(1, 2, len(LONG) + 1)
+    used.begin_prefilled(2, len(LONG) + 1)
+    continued = used.prefill_chunk([5, 6], len(LONG) + 1)
+    torch.testing.assert_close(continued, used.prefill([[*LONG, 9, 5, 6]], 0)[0])

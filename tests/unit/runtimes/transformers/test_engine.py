@@ -1,15 +1,18 @@
 """Continuous batching, with a model whose next token is the number of tokens before it."""
 
+import random
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from serving import clock, errors
 from serving.runtimes.transformers.generation import GenerationRequest, Part, Sampling
 from serving.runtimes.transformers.metrics import EngineMetrics
+from serving.runtimes.transformers.prefix_cache import PrefixCache
 from tests.rig import optional_modules
 
 if TYPE_CHECKING:
@@ -62,6 +65,10 @@ class CountingDecoder:
         self.parts.append(len(tokens))
         return self._logits([self.prompt])[0]
 
+    def begin_prefilled(self, row: int, length: int) -> None:
+        assert len(self.rows[row]) >= length
+        self.prompt = self.rows[row][:length]
+
     def add_prefilled(self, row: int, length: int) -> None:
         self.rows[row] = self.prompt[:length]
 
@@ -73,8 +80,8 @@ class CountingDecoder:
         if self.move_fails:
             raise RuntimeError("the model fails")
         self.changes.append(("move", target))
-        self.rows[target] = self.rows.pop(source)
-        assert len(self.rows[target]) == length
+        assert len(self.rows[source]) == length
+        self.rows[target] = self.rows[source][:]
 
     def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> "torch.Tensor":
         self.before_step()
@@ -86,6 +93,14 @@ class CountingDecoder:
             assert len(self.rows[row]) == length
             self.rows[row].append(token)
         return self._logits([self.rows[row] for row in range(len(tokens))])
+
+
+class SummingDecoder(CountingDecoder):
+    """The next token of a row depends on each of its tokens and their order."""
+
+    def _logits(self, rows: Sequence[Sequence[int]]) -> "torch.Tensor":
+        sums = [sum(place * token for place, token in enumerate(row, 1)) % VOCABULARY for row in rows]
+        return torch.nn.functional.one_hot(torch.tensor(sums), VOCABULARY).float()
 
 
 class Letters:
@@ -136,17 +151,33 @@ class Client:
 
 
 class Rig:
-    def __init__(self, sequences: int = 4, waiting: int = 8, per_step: int = 100) -> None:
-        self.decoder = CountingDecoder()
-        limits = engine.EngineLimits(sequences, 100, waiting, per_step)
+    def __init__(
+        self,
+        sequences: int = 4,
+        waiting: int = 8,
+        per_step: int = 100,
+        *,
+        held_rows: int | None = None,
+        decoder: type[CountingDecoder] = CountingDecoder,
+    ) -> None:
+        self.decoder = decoder()
+        limits = engine.EngineLimits(sequences, 190, waiting, per_step)
         self.engine = engine.GenerationEngine(
-            self.decoder, Letters(), limits, EngineMetrics("m"), torch.device("cpu")
+            self.decoder,
+            Letters(),
+            limits,
+            EngineMetrics("m"),
+            torch.device("cpu"),
+            prefixes=PrefixCache(sequences if held_rows is None else held_rows),
         )
         self.thread = threading.Thread(target=self.engine.run, daemon=True)
 
-    def submit(self, prompt: int, tokens: int, **fields: object) -> "tuple[Client, Generation]":
+    def submit(
+        self, prompt: int | Sequence[int], tokens: int, **fields: object
+    ) -> "tuple[Client, Generation]":
         client = Client()
-        request = GenerationRequest((1,) * prompt, tokens, **{"sampling": GREEDY, **fields})  # type: ignore[arg-type]
+        prompt = (1,) * prompt if isinstance(prompt, int) else prompt
+        request = GenerationRequest(array("i", prompt), tokens, **{"sampling": GREEDY, **fields})  # type: ignore[arg-type]
         return client, self.engine.submit(request, client)
 
     def start(self) -> None:
@@ -162,7 +193,7 @@ class Rig:
 def make() -> Iterator[object]:
     rigs: list[Rig] = []
 
-    def begin(**fields: int) -> Rig:
+    def begin(**fields: Any) -> Rig:
         rigs.append(Rig(**fields))
         return rigs[-1]
 
@@ -472,3 +503,65 @@ def test_page_counts_tokens_and_times(make) -> None:
     assert rig.metric("vllm:inter_token_latency_seconds_count") == 3
     assert rig.metric('vllm:request_success_total{finished_reason="length"') == 1
     assert rig.metric("vllm:num_requests_running") == 0
+
+
+def test_next_turn_of_a_chat_is_read_from_its_new_tokens_on(make) -> None:
+    rig = make()
+    rig.start()
+    first, _ = rig.submit(80, 5)
+    answer = first.wait().lengths
+    # The last token of the answer is in no row: no step has read it.
+    second, _ = rig.submit((*(1,) * 80, *answer, 2, 2), 3)
+    assert second.wait().lengths == [87, 88, 89]
+    assert rig.decoder.parts == [80, 3]
+    assert rig.metric("vllm:prefix_cache_queries_total") == 80 + 87
+    assert rig.metric("vllm:prefix_cache_hits_total") == 84
+    assert rig.metric("vllm:prompt_tokens_total") == 80 + 87
+
+
+def test_chat_that_its_client_has_left_is_continued_from_there(make) -> None:
+    rig = make()
+    rig.start()
+    first, generation = rig.submit(80, 100)
+    rig.decoder.before_step = lambda: rig.engine.cancel(generation)
+    answer = first.wait().lengths
+    second, _ = rig.submit((*(1,) * 80, *answer, 2), 1)
+    assert second.wait().finish == "length"
+    assert rig.decoder.parts == [80, 2]
+
+
+def test_nothing_is_held_when_the_model_has_failed(make) -> None:
+    rig = make()
+    rig.start()
+    first, _ = rig.submit(80, 5)
+    first.wait()
+    rig.decoder.fails = True
+    assert rig.submit(3, 5)[0].wait().finish == "error"
+    rig.decoder.fails = False
+    again, _ = rig.submit(81, 1)
+    assert again.wait().finish == "length"
+    assert rig.decoder.parts == [80, 81]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_are_equal_when_rows_hold_ended_sequences(make, seed: int) -> None:
+    def turns(held_rows: int) -> tuple[list[list[int]], int]:
+        draw = random.Random(seed)
+        rig = make(sequences=4, per_step=40, held_rows=held_rows, decoder=SummingDecoder)
+        rig.start()
+        begin = [draw.randrange(3) for _ in range(64)]
+        chats = [[*begin, *(draw.randrange(3) for _ in range(draw.randrange(4)))] for _ in range(6)]
+        for _ in range(4):
+            lengths = [draw.randint(1, 8) for _ in chats]
+            answers = [
+                rig.submit(chat, tokens, ignore_end=True)[0]
+                for chat, tokens in zip(chats, lengths, strict=True)
+            ]
+            for chat, answer in zip(chats, answers, strict=True):
+                chat += [*answer.wait().lengths, draw.randrange(3)]
+        return chats, sum(rig.decoder.parts)
+
+    without, read_without = turns(0)
+    held, read = turns(4)
+    assert held == without
+    assert read < read_without / 2
