@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from serving import errors
+from serving.backoff import backoff_seconds
 from serving.kube.informer import Informer
 from serving.settings import ControllerSettings
 
@@ -123,9 +124,8 @@ class Reconciler(Generic[K]):
         If `after` is None, the key waits for the longer one of the back-off and `at_least` seconds.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        doublings = min(failures - 1, 20)  # bounded, as 2 to the power of a thousand overflows a float
-        backoff = self._settings.backoff_base_seconds * 2**doublings
         if after is None:
-            after = max(min(backoff, self._settings.backoff_cap_seconds), at_least)
+            base, cap = self._settings.backoff_base_seconds, self._settings.backoff_cap_seconds
+            after = max(backoff_seconds(failures, base, cap), at_least)
         log.info("%s %s: %s; again in %.2f s", self.name, key, error, after)
         self.add_after(key, after)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from serving.backoff import backoff_seconds
 from serving.settings import SupervisorSettings
 
 GIVES_UP = 64
@@ -74,6 +75,5 @@ def failed_start(history: RestartHistory, *, now: float, settings: SupervisorSet
 
 
 def _again(history: RestartHistory, failures: int, settings: SupervisorSettings) -> Restart:
-    # 16 bounds the exponent of the delay, which is far beyond its cap by then.
-    delay = min(settings.restart_seconds * 2 ** min(failures - 1, 16), settings.restart_cap_seconds)
+    delay = backoff_seconds(failures, settings.restart_seconds, settings.restart_cap_seconds)
     return Restart(delay, replace(history, failures=failures))

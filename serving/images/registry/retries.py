@@ -4,6 +4,7 @@ import asyncio
 import random
 
 from serving import errors
+from serving.backoff import backoff_seconds
 from serving.images.registry.responses import UNAVAILABLE
 from serving.settings import RegistrySettings
 
@@ -34,8 +35,7 @@ class RegistryRetries:
             or requested > self._settings.retry_after_cap_seconds
         ):
             raise error
-        delay = min(
-            self._settings.backoff_base_seconds * 2.0 ** (self._failed - 1),
-            self._settings.backoff_cap_seconds,
+        delay = backoff_seconds(
+            self._failed, self._settings.backoff_base_seconds, self._settings.backoff_cap_seconds
         )
         await asyncio.sleep(max(requested, delay * random.uniform(0.5, 1.0)))  # noqa: S311 no secret

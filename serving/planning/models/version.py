@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving.backoff import backoff_seconds
 from serving.objects import Object, is_deleting
 from serving.planning.models import policy
 from serving.planning.models.job_kind import TrainingJob, UnknownJob, of_reference
@@ -249,8 +250,7 @@ def after_failure(
     """
     if attempts >= limit:
         return FailVersion(reason, f"{message}; given up after {attempts} attempts")
-    backoff = min(base * 2 ** min(attempts - 1, 30), cap)  # at most 30, as a float can overflow
-    delay = min(max(backoff, retry_after or 0.0), cap)
+    delay = min(max(backoff_seconds(attempts, base, cap), retry_after or 0.0), cap)
     return RetryBuild(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from signal import SIGKILL
 from typing import Literal
 
+from serving.backoff import backoff_seconds
 from serving.resources.kubernetes import pod_phases
 from serving.settings import NodeSettings
 
@@ -16,8 +17,6 @@ NODE_SHUTDOWN = "NodeShutdown"
 """Reason of an exit by `slipway down`: the next run counts as no restart, and waits for no back-off."""
 RestartPolicy = Literal["Always", "OnFailure", "Never"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
-_MAX_DOUBLINGS = 30
-"""Bounds the exponent of a back-off, which is far beyond its cap by then."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,7 @@ def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
     if run.exit is None or run.exit.finished_at is None or _was_shut_down(run):
         return None
     streak = _streak_after(run, settings)
-    delay = 0.0 if streak <= 1 else settings.backoff_base_seconds * 2 ** min(streak - 2, _MAX_DOUBLINGS)
-    delay = min(delay, settings.backoff_cap_seconds)
+    delay = backoff_seconds(streak - 1, settings.backoff_base_seconds, settings.backoff_cap_seconds)
     return run.exit.finished_at + timedelta(seconds=delay)
 
 
@@ -162,8 +160,8 @@ def retry_at(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
 
     The back-off is that of restarts with a lower cap, as nothing has run.
     """
-    delay = settings.backoff_base_seconds * 2 ** min(attempts - 1, _MAX_DOUBLINGS)
-    return now + timedelta(seconds=min(delay, settings.blocked_cap_seconds))
+    delay = backoff_seconds(attempts, settings.backoff_base_seconds, settings.blocked_cap_seconds)
+    return now + timedelta(seconds=delay)
 
 
 def init_done(inits: Sequence[Container]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from serving.backoff import backoff_seconds
 from serving.embedded.workloads import naming
 from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, deletion_order, parse_time
@@ -34,7 +35,7 @@ class Backoff:
 
     def after(self, failures: int) -> dt.timedelta:
         """Return the delay after this number of failures (at least 1)."""
-        return dt.timedelta(seconds=min(self.base * 2 ** min(failures - 1, 30), self.cap))
+        return dt.timedelta(seconds=backoff_seconds(failures, self.base, self.cap))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from serving import clock, errors
+from serving.backoff import backoff_seconds
 from serving.data_dir import DataDir
 from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.system import processes, procfs
@@ -123,7 +124,7 @@ class EnvoySupervision:
         if self._unanswered_ends >= REPORTED_ENDS:
             code = self._process.exit_code()
             self._set_problem(f"Envoy ends without an answer (exit code {code}); see its log")
-        await asyncio.sleep(min(RETRY_SECONDS * 2 ** (self._unanswered_ends - 1), MOST_RETRY_SECONDS))
+        await asyncio.sleep(backoff_seconds(self._unanswered_ends, RETRY_SECONDS, MOST_RETRY_SECONDS))
 
     def _has_answered(self) -> bool:
         """Whether this Envoy has answered since its start."""
