@@ -4,11 +4,9 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from serving import clock
 from serving.system.isolation import cgroup_files
 from serving.system.isolation.cgroup_layout import (
     OPTIONAL_FILES,
@@ -25,8 +23,6 @@ TOP = "slipway-load"
 """Name of the generators' cgroup. It is a sibling of the Pods' cgroup: below that one, the generators would
 share the processor time of the Pods."""
 _LIMITED = ("memory", "pids")
-_REMOVE_SECONDS = 1.0
-"""Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
 
 def make(user: int, settings: LoadSettings) -> list[str]:
@@ -63,28 +59,18 @@ def make(user: int, settings: LoadSettings) -> list[str]:
 
 def _make(layout: CgroupLayout, root: str, group: str) -> None:
     """Make a run's cgroup in one hierarchy, and remove those of tuner processes that were killed earlier."""
-    top = Path(root, TOP)
+    cgroup_files.make_parents(layout, root, ("", TOP), _LIMITED)
     if root == layout.unified:
-        _delegate(Path(root), layout)
-    top.mkdir(exist_ok=True)
-    if root == layout.unified:
-        _delegate(top, layout)
         # Without the cpu controller, generators and Pods compete process by process.
         with contextlib.suppress(OSError):
             for path, text in group_cpu_weight(layout, TOP, len(os.sched_getaffinity(0))):
                 Path(path).write_text(text)
-    for earlier in top.iterdir():
+    for earlier in Path(root, TOP).iterdir():
         pid, _, _ = earlier.name.partition("-")
         if earlier.is_dir() and not Path("/proc", pid).exists():
             with contextlib.suppress(OSError):
                 earlier.rmdir()
     Path(root, group).mkdir(exist_ok=True)
-
-
-def _delegate(path: Path, layout: CgroupLayout) -> None:
-    """Let the children of a v2 cgroup have limits of memory and processes."""
-    names = " ".join(f"+{name}" for name in _LIMITED if name in layout.unified_controllers)
-    (path / "cgroup.subtree_control").write_text(names)
 
 
 def _write(path: str, text: str) -> None:
@@ -97,11 +83,10 @@ def _write(path: str, text: str) -> None:
 
 
 def remove(groups: Sequence[str]) -> None:
-    """Kill all processes in the cgroups of a run, and remove these; blocks for at most `_REMOVE_SECONDS`."""
-    deadline = clock.monotonic() + _REMOVE_SECONDS
-    for group in map(Path, groups):
-        while not _removed(group) and clock.monotonic() < deadline:
-            time.sleep(0.01)
+    """Kill all processes in the cgroups of a run, and remove these; blocks for at most
+    `cgroup_files.REMOVE_SECONDS`.
+    """
+    cgroup_files.remove_all(map(Path, groups), _removed)
 
 
 def _removed(group: Path) -> bool:

@@ -46,8 +46,8 @@ CHUNK_BYTES = 65536
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Blocked in the shim; one that is sent to the container before its exec stays pending."""
 REMOVE_TRIES = 100
-"""Attempts, `REMOVE_SECONDS` apart: the kernel may notice the end of a cgroup's last process late."""
-REMOVE_SECONDS = 0.01
+"""Attempts, `REMOVE_PAUSE_SECONDS` apart: the kernel may notice the end of a cgroup's last process late."""
+REMOVE_PAUSE_SECONDS = 0.01
 KILL_SECONDS = 0.005
 """Between checks for processes that a SIGKILL has not ended yet."""
 FULL_DISK_SECONDS = 1.0
@@ -348,7 +348,7 @@ def remove_cgroups(groups: list[str]) -> None:
                 os.rmdir(group)
             if not os.path.exists(group):
                 break
-            select.select([], [], [], REMOVE_SECONDS)
+            select.select([], [], [], REMOVE_PAUSE_SECONDS)
 
 
 def main() -> None:

@@ -3,12 +3,10 @@
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serving import clock
 from serving.embedded.kubelet.resources.cgroup_limits import limit_writes, oom_file
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.system.isolation import cgroup_files
@@ -33,8 +31,6 @@ start. With a weight of 1, requests waited for seconds (`benchmarks/faults.py`, 
 _SPARES_CPU_WEIGHT = 1
 """CPU weight of the cgroup of all spare processes on each core. The forked containers of many replicas run in
 it, beside the cgroups of other Pods, each of which has the weight of one busy process in all."""
-REMOVE_SECONDS = 1.0
-"""Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
 
 def _directory(container: str) -> str:
@@ -90,10 +86,7 @@ class Cgroups:
         directories = []
         for root in self.layout.roots:
             with contextlib.suppress(OSError):
-                for part in (TOP, f"{TOP}/{SPARES}"):
-                    Path(root, part).mkdir(exist_ok=True)
-                    if root == self.layout.unified:
-                        self._delegate(Path(root, part))
+                cgroup_files.make_parents(self.layout, root, (TOP, f"{TOP}/{SPARES}"))
                 directories.append(f"{root}/{TOP}/{SPARES}")
         self.set_cpu_weight(f"{TOP}/{SPARES}", _SPARES_CPU_WEIGHT)
         return directories
@@ -145,17 +138,8 @@ class Cgroups:
 
     def _make(self, root: str, uid: str, container: str) -> None:
         """Make a container's cgroup and those above it in the hierarchy at `root`."""
-        for part in (TOP, f"{TOP}/{uid}"):
-            Path(root, part).mkdir(exist_ok=True)
-            if root == self.layout.unified:
-                self._delegate(Path(root, part))
+        cgroup_files.make_parents(self.layout, root, (TOP, f"{TOP}/{uid}"))
         Path(root, TOP, uid, _directory(container)).mkdir(exist_ok=True)
-
-    def _delegate(self, path: Path) -> None:
-        """Enable the controllers in the cgroups below a cgroup of v2."""
-        controllers = " ".join(f"+{name}" for name in sorted(self.layout.unified_controllers))
-        if controllers:
-            (path / "cgroup.subtree_control").write_text(controllers)
 
     def paths(self, uid: str, container: str) -> list[str]:
         """Return the existing cgroups of a container."""
@@ -165,20 +149,17 @@ class Cgroups:
     def remove(self, uid: str, container: str | None = None) -> None:
         """Remove the cgroups of a Pod, or those of one container and the Pod's if no other container has any.
 
-        A cgroup that is not empty after `REMOVE_SECONDS` is not removed. Blocks until then.
+        A cgroup that is not empty after `cgroup_files.REMOVE_SECONDS` is not removed. Blocks until then.
         """
-        deadline = clock.monotonic() + REMOVE_SECONDS
         name = None if container is None else _directory(container)
-        for root in self.layout.roots:
-            base = Path(root, TOP, uid)
-            try:
-                groups = [c for c in base.iterdir() if c.is_dir() and name in (None, c.name)]
-            except FileNotFoundError:  # the end of another container removed it
-                continue
-            for group in groups:
-                while not cgroup_files.remove(group) and clock.monotonic() < deadline:
-                    time.sleep(0.01)
-            cgroup_files.remove(base)
+        pods = [Path(root, TOP, uid) for root in self.layout.roots]
+        groups: list[Path] = []
+        for pod in pods:
+            with contextlib.suppress(FileNotFoundError):  # the end of another container removed it
+                groups += (c for c in pod.iterdir() if c.is_dir() and name in (None, c.name))
+        cgroup_files.remove_all(groups)
+        for pod in pods:
+            cgroup_files.remove(pod)
 
 
 def detect(pids_limit: int = 0) -> Cgroups:
@@ -192,8 +173,7 @@ def detect(pids_limit: int = 0) -> Cgroups:
             cgroups.missing[resource] = "no cgroup controller is mounted"
     for root in cgroups.layout.roots:
         try:
-            if root == cgroups.layout.unified:
-                cgroups._delegate(Path(root))  # noqa: SLF001 of this module
+            cgroup_files.make_parents(cgroups.layout, root, ("",))
             Path(root, TOP).mkdir(exist_ok=True)
             if not os.access(Path(root, TOP), os.W_OK):
                 raise PermissionError(13, "permission denied")  # EACCES
