@@ -6,12 +6,13 @@ import os
 
 from serving.system import processes
 from serving.system.processes import ProcessIdentity
+from serving.system.readable import until_readable
 
 
 async def wait_for_exit(pidfd: int) -> None:
     """Wait until the process of a pidfd has ended, reap it if it is a child, and close the descriptor."""
     try:
-        await _readable(pidfd)
+        await until_readable(pidfd)
     finally:
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
@@ -25,20 +26,9 @@ async def has_ended_within(identity: ProcessIdentity, seconds: float) -> bool:
         return True
     try:
         async with asyncio.timeout(seconds):
-            await _readable(pidfd)
+            await until_readable(pidfd)
     except TimeoutError:
         return False
     finally:
         os.close(pidfd)
     return True
-
-
-async def _readable(pidfd: int) -> None:
-    """Return when the process has ended: its pidfd is readable from then on."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(pidfd, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(pidfd)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from serving.system.network import kept_sockets, sockets
 from serving.system.network.kept_sockets import KeptSockets
+from serving.system.readable import until_readable
 
 log = logging.getLogger(__name__)
 
@@ -83,20 +84,10 @@ async def ask(path: Path, timeout: float) -> LivenessAnswer | None:
             async with asyncio.timeout(timeout):
                 with sockets.short_path(path) as address:
                     await asyncio.get_running_loop().sock_connect(connection, address)
-                await _readable(connection)
+                await until_readable(connection.fileno())
             return _received(connection)
     except (OSError, TimeoutError):
         return None
-
-
-async def _readable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(connection, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(connection)
 
 
 def _received(connection: socket.socket) -> LivenessAnswer | None:
