@@ -28,7 +28,7 @@ from serving.images.store.catalog import Catalog
 from serving.images.store.records import ImageRecords
 from serving.images.store.staging import Staging
 from serving.resources.formats import file_list
-from serving.system import atomic_file, locks
+from serving.system import atomic_file, locks, renames
 
 
 class StoreContents:
@@ -228,6 +228,6 @@ def _replace_directory(path: Path, target: Path, trash: Path) -> None:
     for directory in (path, target):
         directory.chmod(0o755)
     # Without an exchange, a kill between the two renames loses both directories: `_sweep` removes them.
-    if not disk.exchange(path, target):
+    if not renames.exchange(path, target):
         target.rename(trash)
         path.rename(target)

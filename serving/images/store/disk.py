@@ -1,6 +1,5 @@
 """Disk operations of the store: synced writes, atomic replacement, read-only trees."""
 
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -23,13 +22,6 @@ _SPARE_SHARE = 100
 """Divisor: of a small file system only a hundredth is kept free, not `_SPARE_BYTES`."""
 _RETRY_SECONDS = 30.0
 """Pause before the next attempt on a full disk."""
-_CURRENT_DIRECTORY = -100
-"""AT_FDCWD."""
-_EXCHANGE = 2
-"""RENAME_EXCHANGE."""
-# EPERM is also a filter of system calls that does not know the call.
-_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -175,19 +167,6 @@ def replace(path: Path, data: bytes, tmp: Path) -> None:
     """
     atomic_file.replace(path, data, mode=0o444, synced=True, tmp=tmp)
     atomic_file.sync_directory(path.parent)
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Exchange two paths atomically; return False where the file system or the C library cannot."""
-    if not hasattr(_libc, "renameat2"):
-        return False
-    paths = (os.fsencode(first), os.fsencode(second))
-    if _libc.renameat2(_CURRENT_DIRECTORY, paths[0], _CURRENT_DIRECTORY, paths[1], _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
-        return False
-    raise OSError(number, os.strerror(number), str(first), None, str(second))
 
 
 def freeze(tree: Path) -> None:

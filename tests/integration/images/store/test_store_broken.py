@@ -14,6 +14,7 @@ from serving.images.building.model_image import Built
 from serving.images.documents import image, oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
+from serving.system import renames
 from tests.objects.models.model_images import built_in, carry, foreign, member, tar_of, write_trained
 
 ORIGIN = "registry.example/m"
@@ -215,7 +216,7 @@ def test_image_that_cannot_be_pulled_again_is_kept_when_the_disk_is_full_at_its_
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if not exchanges:
-        monkeypatch.setattr(disk, "exchange", lambda *_: False)
+        monkeypatch.setattr(renames, "exchange", lambda *_: False)
     exchange(store, built)
     with monkeypatch.context() as patched:
         patched.setattr(disk, "replace", full)
