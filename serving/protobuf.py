@@ -43,14 +43,14 @@ def parts(data: bytes) -> Iterator[tuple[int, Content]]:
     """
     at = 0
     while at < len(data):
-        tag, at = _decode_varint(data, at)
+        tag, at = decode_varint(data, at)
         wire_type = tag & 7
         if wire_type == _VARINT:
-            value, at = _decode_varint(data, at)
+            value, at = decode_varint(data, at)
             yield tag >> 3, value
             continue
         if wire_type == _BYTES:
-            size, at = _decode_varint(data, at)
+            size, at = decode_varint(data, at)
         elif wire_type in _FIXED_SIZES:
             size = _FIXED_SIZES[wire_type]
         else:
@@ -59,6 +59,25 @@ def parts(data: bytes) -> Iterator[tuple[int, Content]]:
             raise Malformed("it ends early")
         yield tag >> 3, data[at : at + size]
         at += size
+
+
+def decode_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned integer that begins at byte `at`, and the position after it.
+
+    Raises:
+        Malformed: the bytes end early, or the integer has more than ten.
+    """
+    value = 0
+    try:
+        for shift in range(0, 70, 7):
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & _MASK, at
+    except IndexError:
+        raise Malformed("it ends early") from None
+    raise Malformed("a number has more than ten bytes")
 
 
 def content(value: Content) -> bytes:
@@ -114,16 +133,3 @@ def _encode_varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
-
-
-def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the integer that begins at byte `at`, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise Malformed("it ends early")
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            return value & _MASK, at
-    raise Malformed("a number has more than ten bytes")

@@ -5,6 +5,7 @@ memory. The estimates exceed the memory that orjson, protobuf and NumPy take for
 estimate of 10 MB of JSON takes 5 ms.
 """
 
+from serving.protobuf import Malformed, decode_varint
 from serving.runtimes.open_inference.tensors import bad_request, too_large
 
 SMALL_BYTES = 64 * 1024
@@ -51,38 +52,24 @@ def of_message(message: bytes) -> int:
         errors.ApiError: 400, the message has too many fields, or is truncated.
     """
     raw_size = position = 0
-    for _ in range(_MAX_FIELDS + 1):  # once more, to see the end of the last field
-        if position == len(message):
-            return raw_size + (len(message) - raw_size) * _MESSAGE_BYTE
-        tag, position = _varint(message, position)
-        field, wire_type = tag >> 3, tag & 7
-        if wire_type != _LENGTH_DELIMITED:
-            raise bad_request("message", "must be a ModelInferRequest", f"a field of wire type {wire_type}")
-        length, position = _varint(message, position)
-        position += length
-        if position > len(message):
-            break
-        raw_size += length if field == _RAW_CONTENTS else 0
+    try:
+        for _ in range(_MAX_FIELDS + 1):  # once more, to see the end of the last field
+            if position == len(message):
+                return raw_size + (len(message) - raw_size) * _MESSAGE_BYTE
+            tag, position = decode_varint(message, position)
+            field, wire_type = tag >> 3, tag & 7
+            if wire_type != _LENGTH_DELIMITED:
+                field_type = f"a field of wire type {wire_type}"
+                raise bad_request("message", "must be a ModelInferRequest", field_type)
+            length, position = decode_varint(message, position)
+            position += length
+            if position > len(message):
+                break
+            raw_size += length if field == _RAW_CONTENTS else 0
+    except Malformed:
+        raise bad_request("message", "must be a ModelInferRequest", f"{len(message)} bytes") from None
     rule = f"must be a ModelInferRequest of at most {_MAX_FIELDS} fields"
     raise bad_request("message", rule, f"{len(message)} bytes")
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the protobuf varint at a position, and the position after it.
-
-    Raises:
-        errors.ApiError: 400, the varint is truncated or longer than ten bytes.
-    """
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            break
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise bad_request("message", "must be a ModelInferRequest", f"{len(data)} bytes")
 
 
 def check(needed: int, bound: int) -> None:
