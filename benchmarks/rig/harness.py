@@ -4,7 +4,6 @@ A bar applies to the worse end of a 95 % bootstrap interval, so a lucky run does
 """
 
 import json
-import math
 import os
 import platform
 import random
@@ -14,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from serving.quantile import nearest_rank
 
 ROOT = Path(__file__).parents[2]
 """The repository."""
@@ -50,8 +51,7 @@ def median(values: Sequence[float]) -> float:
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """Nearest rank."""
-    ordered = sorted(values)
-    return float(ordered[min(len(ordered) - 1, max(0, math.ceil(len(ordered) * percent / 100) - 1))])
+    return float(nearest_rank(values, percent / 100))
 
 
 def interval(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = median) -> Interval:

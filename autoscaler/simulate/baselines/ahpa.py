@@ -12,9 +12,10 @@ import math
 from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.hpa import SYNC, Hpa
-from autoscaler.simulate.baselines.measures import TARGET, Startups, quantile, within_bounds
+from autoscaler.simulate.baselines.measures import TARGET, Startups, within_bounds
 from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
 from autoscaler.simulate.policy_inputs import PolicyInputs
+from serving.quantile import nearest_rank
 
 DAYS = 7
 """Days of history without which there is no profile, and that the profile is made from."""
@@ -91,7 +92,7 @@ class Ahpa:
         rates: list[float] = []
         for day in range(DAYS):
             rates += self._minutes.span(slot * SLOT - day * DAY_MINUTES, SLOT)
-        return quantile(rates, QUANTILE)
+        return nearest_rank(rates, QUANTILE)
 
     def _correlation_of_days(self) -> float:
         """Return the autocorrelation of the load, in means of slots, at a lag of one day."""

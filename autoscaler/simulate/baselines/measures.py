@@ -1,8 +1,6 @@
 """Shared parts of the baselines: windows over readings, stabilisation, bounds, and views of the load."""
 
-import math
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoscaler.decision_values import Decision
@@ -141,10 +139,3 @@ def within_bounds(
     low = inputs.min_replicas if least is None else max(least, inputs.min_replicas)
     replicas = min(max(count, low), inputs.max_replicas)
     return Decision(replicas, reason, "", count, rate=work, capacity=inputs.capacity.rate)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` (0 to 1) of the values do not exceed."""
-    ordered = sorted(values)
-    rank = math.ceil(share * len(ordered))
-    return ordered[max(rank, 1) - 1]

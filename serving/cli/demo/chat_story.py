@@ -20,11 +20,12 @@ from serving.cli.demo import gpu, scaling
 from serving.cli.demo.chats import ChatResult, Chats, failures
 from serving.cli.demo.console import Story
 from serving.cli.demo.objects import NAMESPACE, sample, train, until
-from serving.cli.demo.report import CONFIDENCE, percentile
+from serving.cli.demo.report import CONFIDENCE
 from serving.cli.output import tables
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.objects import Object
+from serving.quantile import nearest_rank
 from serving.resources import kinds
 from serving.training import harbour_text
 
@@ -169,7 +170,7 @@ def _cells(own: Sequence[ChatResult], answered: int, expected: float) -> list[ob
         f"{expected:.1%}",
         len(own),
         f"{statistics.median(first):.0f}",
-        f"{percentile(first, 0.99):.0f}",
+        f"{nearest_rank(first, 0.99):.0f}",
         f"{statistics.median(between):.1f}",
         f"{statistics.median(result.tokens / result.end for result in own):.0f}",
     ]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from scipy.stats import binom
 
+from serving.quantile import nearest_rank
+
 CONFIDENCE = 0.999_999
 """A correct split fails the demo once in a million runs. The demo is one of our tests; at 99.9 % it failed
 once in 500 runs."""
@@ -78,19 +80,11 @@ def arms(
                 low=low / (total or 1),
                 high=high / (total or 1),
                 p50=statistics.median(times),
-                p99=percentile(times, 0.99),
+                p99=nearest_rank(times, 0.99),
                 accuracy=sum(row.correct is True for row in own) / (len(own) or 1),
             )
         )
     return results
-
-
-def percentile(values: Sequence[float], quantile: float) -> float:
-    """Return the nearest-rank percentile; `quantile` is from 0 to 1."""
-    ordered = sorted(values)
-    # quantile x length, rounded up, in whole millionths: the float 0.07 x 100 is above 7.
-    rank = -(-int(quantile * 1_000_000) * len(ordered) // 1_000_000)
-    return ordered[min(max(rank, 1), len(ordered)) - 1]
 
 
 def failures(rows: Sequence[RequestResult]) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.observation import Replicas
 from autoscaler.simulate.baselines import BASELINES
-from autoscaler.simulate.baselines.measures import Highest, ReadingWindow, Startups, quantile
+from autoscaler.simulate.baselines.measures import Highest, ReadingWindow, Startups
 from autoscaler.simulate.baselines.static import Static
 from tests.unit.autoscaler.simulate.baselines.observations import BaselineService, history, inputs
 
@@ -45,11 +45,6 @@ def test_a_startup_time_is_the_longest_of_the_recent_ones() -> None:
     assert startups.seconds == 40
     startups.see(Replicas(1, 1, started=(10, 10)))
     assert startups.seconds == 20
-
-
-def test_quantile_is_one_of_the_values() -> None:
-    assert quantile(range(1, 21), 0.95) == 19
-    assert quantile([3], 0.95) == 3
 
 
 def test_static_replicas_take_the_peak_of_the_history_at_seventy_percent() -> None:
