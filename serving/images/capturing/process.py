@@ -18,7 +18,7 @@ from typing import Literal
 from serving import errors
 from serving.images import container_process
 from serving.images.capturing.output_capture import CaptureSource, capture_to
-from serving.images.copying.pull_secrets import PullSecrets
+from serving.images.pull_secrets import PullSecrets
 from serving.images.registry import Reference, Registry
 from serving.planning.models import capture, capture_job
 from serving.resources import kinds, names

@@ -16,7 +16,7 @@ from serving import errors
 from serving.images import container_process
 from serving.images.copying import model_copy
 from serving.images.copying.copied_files import CopiedFiles
-from serving.images.copying.pull_secrets import PullSecrets
+from serving.images.pull_secrets import PullSecrets
 from serving.images.registry import Reference, Registry
 from serving.resources import names
 
