@@ -35,14 +35,6 @@ def log_throughput(log_capacity: Floats, log_at_once: Floats) -> Floats:
     return np.asarray(log_capacity + CONCURRENCY * log_at_once)
 
 
-def log_latency(log_capacity: Floats, log_at_once: Floats) -> Floats:
-    """Return the expected log latency at a fixed concurrency: by Little's law, concurrency / throughput.
-
-    It does not apply to a searched load: at the highest load within a limit, every spec is near the limit.
-    """
-    return np.asarray(log_at_once - log_throughput(log_capacity, log_at_once))
-
-
 def log_objective(metric: str, log_throughput: Floats, log_cost: Floats) -> Floats:
     """Return the expected log objective, to be maximised, of an `objectiveMetricName`."""
     return np.asarray((metric in _GAINS) * log_throughput - (metric in _PAID) * log_cost)

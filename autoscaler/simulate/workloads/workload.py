@@ -1,7 +1,7 @@
 """A simulated service with the load of one run: load, replica, objective and history. Pure."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -111,10 +111,6 @@ class Workload:
         """Return the replica-seconds of the scored load if each replica were always fully used."""
         flow = self.load.per_second(self.seconds)
         return float(flow.work[self.lead :].sum()) / self.replica.rate
-
-    def without_history(self) -> "Workload":
-        """Return the workload of a controller that starts without stored state."""
-        return replace(self, history=LoadHistory())
 
 
 def allowed_wait(replica: Replica) -> float:

@@ -3,7 +3,7 @@
 import gzip
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from autoscaler.decision_values import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.oracle import oracle_of
 from autoscaler.simulate.policy import Policy
-from autoscaler.simulate.policy_inputs import PolicyInputs
+from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
 from autoscaler.simulate.run import Run, run
 from autoscaler.simulate.scores import Scores, oracle_scores, scores
 from autoscaler.simulate.startup import Startup, around, fleet
@@ -116,7 +116,7 @@ def play(plan: Plan, service: int, seed: int) -> list[Row]:
     recipe = services(plan)[service]
     workload = recipe.workload(seed)
     if not plan.history:
-        workload = workload.without_history()
+        workload = replace(workload, history=LoadHistory())  # of a controller without stored state
     schedules = workload.schedules(lean=plan.lean)
     limit = workload.limit()
     rows = []

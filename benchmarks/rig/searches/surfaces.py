@@ -210,8 +210,11 @@ def _expected(metric: str, log_cost: Floats, log_at_once: Floats) -> Floats:
 
 
 def _expected_margins(margins: Floats, log_cost: Floats, log_at_once: Floats) -> Floats:
-    """Return the expectation of each margin: here the load is part of the spec and determines latency."""
-    latency = scaling.log_latency(scaling.GPU * log_cost, log_at_once)
+    """Return the expectation of each margin: here the load is part of the spec and determines latency.
+
+    The latency at a fixed concurrency is by Little's law concurrency / throughput.
+    """
+    latency = log_at_once - scaling.log_throughput(scaling.GPU * log_cost, log_at_once)
     return np.repeat(latency[:, None], margins.shape[1], axis=1)
 
 

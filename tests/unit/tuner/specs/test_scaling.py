@@ -63,10 +63,3 @@ def test_expected_throughput_grows_with_compute_and_concurrency(tuned: Space, ti
 def test_expected_objective_follows_throughput_and_cost(metric: str, times: float):
     cpu = space("resource", "cpu", "1", "2")
     assert np.diff(scaling.of_space(cpu, metric, np.log([1.0, 3.0]))) == pytest.approx(np.log(times))
-
-
-def test_expected_latency_grows_with_concurrency_and_falls_with_capacity():
-    """Twice the concurrency: throughput times 2^0.3, latency times 2^0.7. Capacity divides the latency."""
-    capacity, at_once = np.log([1.0, 1.0, 2.0]), np.log([1.0, 2.0, 2.0])
-    latencies = np.exp(scaling.log_latency(capacity, at_once))
-    assert latencies == pytest.approx([1.0, 2**0.7, 2**0.7 / 2])
