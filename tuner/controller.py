@@ -280,6 +280,7 @@ def _target_keys(experiment: Object) -> Iterable[str]:
 
 
 def _owner_uids(obj: Object) -> list[str]:
+    """Return the uids of all owners, also of those that do not control the object."""
     return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or []]
 
 

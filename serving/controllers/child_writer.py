@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from serving import errors
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube
-from serving.kube.cache import Cache, owner_uids
+from serving.kube.cache import Cache, controlling_owner_uids
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object, is_deleting
 from serving.planning.gpu import pod as gpu_pod
@@ -177,7 +177,7 @@ class ChildWriter:
             errors.Permanent: `NameTaken`, the object belongs to somebody else.
         """
         meta = inference["metadata"]
-        owners = list(owner_uids(existing))
+        owners = list(controlling_owner_uids(existing))
         is_orphan = not owners and (
             children.orphan_of(existing) == meta["name"] or _is_applied_by(existing, self._kube.field_manager)
         )

@@ -15,7 +15,7 @@ from serving.controllers.child_writer import ChildWriter, is_refusal
 from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
-from serving.kube.cache import Cache, owner_uids
+from serving.kube.cache import Cache, controlling_owner_uids
 from serving.kube.node_versions import REFRESH_SECONDS
 from serving.objects import Object, is_deleting
 from serving.planning.gpu import mechanism as mechanisms
@@ -244,7 +244,7 @@ class InferenceController:
             autoscalers=self._cache.owned(kinds.AUTOSCALER, inference),
             budgets=self._optional(kinds.POD_DISRUPTION_BUDGET, inference),
             daemon_sets=self._optional(kinds.DAEMON_SET, inference),
-            route=route if route is not None and meta["uid"] in owner_uids(route) else None,
+            route=route if route is not None and meta["uid"] in controlling_owner_uids(route) else None,
             gateways=self._gateways.alive,
             gateway_problems=self._gateways.problems,
             field_manager=self._kube.field_manager,

@@ -19,7 +19,7 @@ LIFETIME_SECONDS = 30.0
 """Age at which a write that no watch has shown is forgotten: its object existed only between two lists."""
 
 
-def owner_uids(obj: Object) -> Iterable[str]:
+def controlling_owner_uids(obj: Object) -> Iterable[str]:
     """Index function: uid of the controlling owner."""
     return [o["uid"] for o in obj["metadata"].get("ownerReferences") or [] if o.get("controller")]
 
@@ -43,7 +43,7 @@ class Cache:
         self._by_owner: dict[tuple[Kind, str], set[Key]] = {}
         self._on_news: dict[Kind, Handler] = {}
         for informer in informers:
-            informer.index(OWNER, owner_uids)
+            informer.index(OWNER, controlling_owner_uids)
             informer.on_change(partial(self._changed, informer.kind))
 
     def on_news(self, kind: Kind, handler: Handler) -> None:
@@ -90,7 +90,7 @@ class Cache:
         if (kind, key) in self._writes:
             self._forget(kind, key)
         self._writes[kind, key] = _OwnWrite(obj, is_deletion, clock.monotonic() + LIFETIME_SECONDS)
-        for uid in owner_uids(obj):
+        for uid in controlling_owner_uids(obj):
             self._by_owner.setdefault((kind, uid), set()).add(key)
 
     def _pending(self, kind: Kind, key: Key) -> _OwnWrite | None:
@@ -128,7 +128,7 @@ class Cache:
 
     def _forget(self, kind: Kind, key: Key) -> None:
         write = self._writes.pop((kind, key))
-        for uid in owner_uids(write.obj):
+        for uid in controlling_owner_uids(write.obj):
             keys = self._by_owner.get((kind, uid), set())
             keys.discard(key)
             if not keys:

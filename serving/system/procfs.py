@@ -23,6 +23,11 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+def total_memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def available_memory() -> int | None:
     """Return the bytes of memory that are available without paging; None if unknown."""
     try:

@@ -11,9 +11,9 @@ from serving.system.isolation import cgroup_files
 from serving.system.isolation.cgroup_layout import (
     OPTIONAL_FILES,
     CgroupLayout,
-    group_cpu_weight,
-    memory_limit,
-    process_limit,
+    cpu_weight_writes,
+    memory_limit_writes,
+    process_limit_writes,
 )
 from tuner.settings import LoadSettings
 
@@ -37,8 +37,8 @@ def make(user: int, settings: LoadSettings) -> list[str]:
     """
     layout, group = cgroup_files.machine_layout(), f"{TOP}/{os.getpid()}-{user}"
     writes = [
-        *process_limit(layout, group, settings.pids_limit),
-        *memory_limit(layout, group, settings.memory_bytes),
+        *process_limit_writes(layout, group, settings.pids_limit),
+        *memory_limit_writes(layout, group, settings.memory_bytes),
     ]
     made = []
     roots = [layout.root_of(controller) for controller in _LIMITED]
@@ -63,7 +63,7 @@ def _make(layout: CgroupLayout, root: str, group: str) -> None:
     if root == layout.unified:
         # Without the cpu controller, generators and Pods compete process by process.
         with contextlib.suppress(OSError):
-            for path, text in group_cpu_weight(layout, TOP, len(os.sched_getaffinity(0))):
+            for path, text in cpu_weight_writes(layout, TOP, len(os.sched_getaffinity(0))):
                 Path(path).write_text(text)
     for earlier in Path(root, TOP).iterdir():
         pid, _, _ = earlier.name.partition("-")

@@ -12,7 +12,7 @@ from serving import errors
 from serving.embedded.event_queue import EventQueue
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube
-from serving.kube.cache import Cache, owner_uids
+from serving.kube.cache import Cache, controlling_owner_uids
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kubernetes.events import EventToEmit
@@ -116,7 +116,7 @@ class OwnedPods:
             created = await self._kube.create(kinds.POD, body)
         except errors.AlreadyExists:
             created = await self._kube.get(kinds.POD, *key)
-            if meta["uid"] not in owner_uids(created):
+            if meta["uid"] not in controlling_owner_uids(created):
                 self._taken.setdefault(meta["uid"], set()).add(key.name)
                 raise errors.Temporary("NameTaken", f"Pod {key} is not of {meta['name']}", 0.0) from None
         except errors.Unavailable:

@@ -62,7 +62,7 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
     )
 
 
-def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
+def cpu_weight_writes(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
     """Return the (file, text) that give a cgroup the CPU weight of `processes` busy processes.
 
     The kernel's default is the weight of one process: 100 in v2, 1024 in v1.
@@ -73,7 +73,7 @@ def group_cpu_weight(cgroups: CgroupLayout, group: str, processes: int) -> list[
     return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
 
 
-def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
+def process_limit_writes(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
     """Return the files to write, each with its text, to limit a group to `most` processes and threads.
 
     The list is empty for 0, which is no limit, and where the controller is not usable.
@@ -82,7 +82,7 @@ def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[st
     return [(f"{root}/{group}/pids.max", str(most))] if root and most else []
 
 
-def memory_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
+def memory_limit_writes(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
     """Return the files to write, each with its text, to limit a group to `most` bytes.
 
     The group may not swap where the kernel counts swap. The list is empty where the controller is not usable.

@@ -18,7 +18,7 @@ import pytest
 
 from serving import job_kinds
 from serving.kube import Kube
-from serving.kube.cache import owner_uids
+from serving.kube.cache import controlling_owner_uids
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds, names
@@ -206,7 +206,7 @@ async def serving(cluster: Cluster) -> None:
     async def are_adopted() -> bool:
         lists = [await kube.list(kind, namespace, labels=labels) for kind in CHILDREN]
         children = [child for listed in lists for child in listed.items]
-        return all(again["metadata"]["uid"] in owner_uids(child) for child in children)
+        return all(again["metadata"]["uid"] in controlling_owner_uids(child) for child in children)
 
     # The controllers delete the children of an Inference that owns them and has a finalizer, which precedes
     # its status. Those of any other one they leave to the garbage collector.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from serving.system import procfs
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -42,9 +44,9 @@ def this_machine() -> Machine:
         kernel=platform.release(),
         os_image=_os_image(),
         machine_id=machine_id,
-        boot_id=_line("/proc/sys/kernel/random/boot_id"),
+        boot_id=procfs.boot_id(),
         cores=len(os.sched_getaffinity(0)),
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        memory_bytes=procfs.total_memory(),
     )
 
 

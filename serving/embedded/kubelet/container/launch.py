@@ -20,7 +20,7 @@ from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import SHIM_ERRORS, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
 from serving.embedded.kubelet.resources.cgroups import ContainerCgroups
-from serving.embedded.kubelet.resources.machine import this_machine
+from serving.embedded.kubelet.resources.hardware import this_hardware
 from serving.embedded.kubelet.spawning import spawn_shim
 from serving.embedded.kubelet.zygote import eligibility
 from serving.embedded.kubelet.zygote.client import ForkedProcess, ForkRequest
@@ -114,7 +114,7 @@ async def prepare(
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
         "cores": sorted(cpuset.requested(meta) or ()),  # numbers of the cores; empty: all
-        "oom_score": oom_score_adjustment(pod["spec"], container, this_machine().memory),
+        "oom_score": oom_score_adjustment(pod["spec"], container, this_hardware().memory),
         "user": identity.user,  # user and group id; None: the agent's, without isolation
         "filter": node.system_calls.program.hex(),  # BPF program
         "view": _isolated_files(node, run, mounts) if node.isolation else None,

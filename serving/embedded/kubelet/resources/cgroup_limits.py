@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
-from serving.system.isolation.cgroup_layout import CgroupLayout, memory_limit
+from serving.system.isolation.cgroup_layout import CgroupLayout, memory_limit_writes
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
@@ -45,7 +45,7 @@ def limit_writes(cgroups: CgroupLayout, group: str, limits: ContainerLimits) -> 
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.
     """
-    writes = [] if limits.memory is None else memory_limit(cgroups, group, limits.memory)
+    writes = [] if limits.memory is None else memory_limit_writes(cgroups, group, limits.memory)
     if limits.cpu is not None:
         quota = max(int(limits.cpu * PERIOD_MICROSECONDS), _MIN_QUOTA_MICROSECONDS)
         if "cpu" in cgroups.unified_controllers:

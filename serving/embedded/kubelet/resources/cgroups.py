@@ -14,8 +14,8 @@ from serving.system.isolation.cgroup_layout import (
     CONTROLLERS,
     OPTIONAL_FILES,
     CgroupLayout,
-    group_cpu_weight,
-    process_limit,
+    cpu_weight_writes,
+    process_limit_writes,
 )
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Cgroups:
                 joined.append(f"{root}/{name}")
             except OSError as error:
                 log.info("no cgroup below %s: %s", root, error)
-        self._write(process_limit(self.layout, f"{TOP}/{uid}", self.pids_limit))
+        self._write(process_limit_writes(self.layout, f"{TOP}/{uid}", self.pids_limit))
         return self._limit(name, joined, limits)
 
     def make_spares(self) -> list[str]:
@@ -96,7 +96,7 @@ class Cgroups:
 
         `group` is its path below each hierarchy.
         """
-        for path, text in group_cpu_weight(self.layout, group, processes * len(os.sched_getaffinity(0))):
+        for path, text in cpu_weight_writes(self.layout, group, processes * len(os.sched_getaffinity(0))):
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 
@@ -106,7 +106,7 @@ class Cgroups:
         They are not below a cgroup of the Pod: this container alone gets the Pod's limit of processes.
         """
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
-        self._write(process_limit(self.layout, name, self.pids_limit))
+        self._write(process_limit_writes(self.layout, name, self.pids_limit))
         return self._limit(name, groups, limits)
 
     def sweep_spares(self) -> None:

@@ -14,8 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from serving.embedded.kubelet.container.shim import oom_kills
 from serving.embedded.kubelet.devices.gpus import Gpus
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory, pods
-from serving.embedded.kubelet.resources import machine, usage_parsing
+from serving.embedded.kubelet.resources import usage_parsing
 from serving.embedded.kubelet.resources.cgroups import TOP
+from serving.embedded.kubelet.resources.hardware import this_hardware
 from serving.embedded.kubelet.resources.usage_parsing import CgroupPaths, Process, Resident
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
@@ -200,7 +201,7 @@ def _resident(members: list[int]) -> Resident:
 
 
 def _machine(gpu: str) -> Iterator[Metric]:
-    hardware = machine.this_machine()
+    hardware = this_hardware()
     yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=hardware.cores)
     yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=hardware.memory)
     info = GaugeMetricFamily(

@@ -23,7 +23,7 @@ from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system import processes
-from serving.system.isolation.cgroup_layout import group_cpu_weight
+from serving.system.isolation.cgroup_layout import cpu_weight_writes
 from tests.rig.servers.node_process import (
     IMPORT_SECONDS,
     PYTHON,
@@ -136,7 +136,7 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     )
     cores = len(os.sched_getaffinity(0))
     for group, weight in ((TOP, PODS_CPU_WEIGHT * cores), (f"{TOP}/{SPARES}", cores)):
-        weights = group_cpu_weight(cgroups.layout, group, weight)
+        weights = cpu_weight_writes(cgroups.layout, group, weight)
         assert [(file, Path(file).read_text().strip()) for file, _ in weights] == weights  # noqa: ASYNC240
     limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
     limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above

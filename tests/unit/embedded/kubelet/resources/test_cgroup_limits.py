@@ -9,7 +9,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import (
     without_inherited,
 )
 from serving.embedded.pod_spec.resource_limits import ContainerLimits, limits
-from serving.system.isolation.cgroup_layout import group_cpu_weight, layout, process_limit
+from serving.system.isolation.cgroup_layout import cpu_weight_writes, layout, process_limit_writes
 
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"
@@ -39,10 +39,10 @@ def test_hybrid_tracks_in_the_unified_hierarchy_and_limits_in_v1():
 def test_number_of_processes_is_written_in_v1_and_v2():
     v1 = layout(V1 + "cgroup /cg/pids cgroup rw,pids 0 0\n", "")
     assert v1.roots == ("/cg/memory", "/cg/cpu", "/cg/pids")
-    assert process_limit(v1, "g", 4096) == [("/cg/pids/g/pids.max", "4096")]
-    assert process_limit(layout(V2, "cpu io memory pids"), "g", 4096) == [("/cg/g/pids.max", "4096")]
-    assert process_limit(v1, "g", 0) == []
-    assert process_limit(layout(V1, ""), "g", 4096) == []
+    assert process_limit_writes(v1, "g", 4096) == [("/cg/pids/g/pids.max", "4096")]
+    assert process_limit_writes(layout(V2, "cpu io memory pids"), "g", 4096) == [("/cg/g/pids.max", "4096")]
+    assert process_limit_writes(v1, "g", 0) == []
+    assert process_limit_writes(layout(V1, ""), "g", 4096) == []
 
 
 def test_controller_of_processes_beside_another_is_joined_once():
@@ -53,12 +53,12 @@ def test_controller_of_processes_beside_another_is_joined_once():
 
 @pytest.mark.parametrize("processes", [1, 4, 512])
 def test_a_group_of_pods_weighs_as_so_many_busy_processes(processes):
-    assert group_cpu_weight(layout(V1, ""), "g", processes) == [
+    assert cpu_weight_writes(layout(V1, ""), "g", processes) == [
         ("/cg/cpu/g/cpu.shares", str(1024 * processes))
     ]
     v2 = layout(V2, "cpu io memory pids")
-    assert group_cpu_weight(v2, "g", processes) == [("/cg/g/cpu.weight", str(min(100 * processes, 10_000)))]
-    assert group_cpu_weight(layout("", ""), "g", processes) == []
+    assert cpu_weight_writes(v2, "g", processes) == [("/cg/g/cpu.weight", str(min(100 * processes, 10_000)))]
+    assert cpu_weight_writes(layout("", ""), "g", processes) == []
 
 
 def test_unenforced_limits_are_named_only_when_requested():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from serving.system import procfs
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -22,10 +24,9 @@ class Hardware:
 
 
 @cache
-def this_machine() -> Hardware:
+def this_hardware() -> Hardware:
     """Return the hardware of this machine."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Hardware(_processor(), len(os.sched_getaffinity(0)), memory)
+    return Hardware(_processor(), len(os.sched_getaffinity(0)), procfs.total_memory())
 
 
 def _processor() -> str:
