@@ -19,7 +19,7 @@ from tuner.load import requests
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings, TunerSettings
-from tuner.trials import machine_load, usage
+from tuner.trials import cpu_time, usage
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
 from tuner.trials.run import TrialRun
@@ -85,7 +85,7 @@ class RealInstruments:
 
     def busy_seconds(self, address: str, cores: tuple[int, ...]) -> float | None:
         """Return the seconds that these cores have worked since boot; None on another machine."""
-        return machine_load.busy_seconds_at(address, cores)
+        return cpu_time.busy_seconds_at(address, cores)
 
     async def machine(self, pod: Object) -> str:
         """Return processor, cores and GPU of the replica's machine as text; empty if unknown."""

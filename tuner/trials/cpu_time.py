@@ -21,11 +21,11 @@ def busy_seconds(text: str, cores: Sequence[int], ticks_per_second: int) -> floa
     lines = {
         words[0]: [int(word) for word in words[1:]] for words in map(str.split, text.splitlines()) if words
     }
-    columns = [lines.get(f"cpu{core}") for core in cores]
-    if not all(columns):
+    core_times = [lines.get(f"cpu{core}") for core in cores]
+    if not all(core_times):
         return None
     # The last two columns, time of guests, are included in the first two.
-    worked = sum(sum(line[:8]) - line[_IDLE] - line[_IOWAIT] for line in columns if line)
+    worked = sum(sum(times[:8]) - times[_IDLE] - times[_IOWAIT] for times in core_times if times)
     return worked / ticks_per_second
 
 
