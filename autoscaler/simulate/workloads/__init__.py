@@ -1,1 +1,1 @@
-"""Simulated workloads: recorded traces, synthetic loads, arrivals, replicas and objectives. Pure."""
+"""Simulated workloads: recorded traces, arrivals, replicas and objectives. Pure."""

@@ -20,10 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.simulate.policy_inputs import LoadHistory
-from autoscaler.simulate.workloads import arrivals, synthetic
+from autoscaler.simulate.workloads import arrivals
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
-from autoscaler.simulate.workloads.synthetic import DAY, HOUR, Synthetic
-from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace, Trace, mean_rates
+from autoscaler.simulate.workloads.traces import (
+    DAY,
+    HOUR,
+    BinTrace,
+    ClientTrace,
+    Law,
+    RequestTrace,
+    Trace,
+    mean_rates,
+)
 from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, allowed_wait, history_of
 
 MEAN_NEED = 15.0
@@ -90,8 +98,10 @@ class Recipe:
     cut: Cut
     clients: ClientTrace | None = None
     """Clients whose rates add up to the bins of `trace`; the arrivals are theirs."""
-    synthetic: Synthetic | None = None
-    """The origin of a synthetic `trace`."""
+    lost_history: tuple[float, float] | None = None
+    """Start and end of a lost span, in seconds of the trace; the policies get a straight line instead."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """Spans of the run without readings, in seconds from its start."""
     client_trace_start: float = 0.0
     """Unix seconds of the start of the laws' trace."""
     tags: frozenset[str] = frozenset()
@@ -142,17 +152,6 @@ def recipes(traces: Mapping[str, Trace], *, days: float = 14, clients: int = 12)
             cut = cuts(trace.seconds, days, trace.seconds / 2)[0]
             tags = {"diffusion", "sparse"} if trace.execution is not None else {"requests"}
             results.append(Recipe(name, trace, cut, tags=frozenset(tags)))
-    return results
-
-
-def synthetic_recipes(*, days: float = 14) -> list[Recipe]:
-    """Return the recipes of the synthetic loads, with at most `days` scored days each."""
-    results = []
-    for name, load in synthetic.every().items():
-        seconds = int(min(load.trace.seconds - load.history_seconds, days * DAY))
-        cut = Cut(history_start=0.0, start=load.history_seconds, seconds=seconds)
-        tags = {"synthetic"} | ({"diffusion"} if isinstance(load.trace, RequestTrace) else set())
-        results.append(Recipe(name, load.trace, cut, synthetic=load, tags=frozenset(tags)))
     return results
 
 
@@ -253,7 +252,7 @@ def _of_bins(recipe: Recipe, trace: BinTrace, draws: np.random.Generator) -> Wor
         wait=allowed_wait(replica),
         tags=recipe.tags,
         history=LoadHistory(end=start, step=60.0, arrivals=per_minute, work=per_minute),
-        outages=recipe.synthetic.outages if recipe.synthetic else (),
+        outages=recipe.outages,
     )
 
 
@@ -354,9 +353,9 @@ def service_times(requests: int, mean: float, draws: np.random.Generator) -> Flo
 
 
 def _straightened(per_minute: Floats, recipe: Recipe) -> Floats:
-    """Return the history with a straight line over the span that a synthetic load has lost."""
-    if recipe.synthetic is None or recipe.synthetic.lost_history is None:
+    """Return the history with a straight line over the span that the recipe has lost."""
+    if recipe.lost_history is None:
         return per_minute
-    first, last = (int(second // 60) for second in recipe.synthetic.lost_history)
+    first, last = (int(second // 60) for second in recipe.lost_history)
     per_minute[first:last] = np.linspace(per_minute[first - 1], per_minute[last], last - first)
     return per_minute

@@ -26,8 +26,15 @@ from autoscaler.simulate.workloads.scenarios import (
     service_of,
     work_of,
 )
-from autoscaler.simulate.workloads.synthetic import DAY, HOUR
-from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, RequestTrace, Trace, UnreadableTrace
+from autoscaler.simulate.workloads.traces import (
+    DAY,
+    HOUR,
+    BinTrace,
+    ClientTrace,
+    RequestTrace,
+    Trace,
+    UnreadableTrace,
+)
 from autoscaler.simulate.workloads.workload import LEAD_SECONDS, Workload, allowed_wait, history_of
 from serving.pages import formatting
 

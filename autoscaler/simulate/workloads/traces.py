@@ -73,6 +73,8 @@ OUTPUTS = (
 )
 EXECUTIONS = ("exec_time_s", "execution_time_s", "gpu_seconds", "service_time_s", "duration_s")
 
+DAY, HOUR = 86_400.0, 3_600.0
+"""Seconds of a day and of an hour."""
 FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
 """Unix seconds of a Monday's midnight, at which traces that count from 0 begin."""
 MOST_RELATIVE_SECONDS = 366 * 86_400

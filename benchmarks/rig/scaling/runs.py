@@ -18,7 +18,7 @@ from autoscaler.simulate.startup import Startup, around, fleet
 from autoscaler.simulate.workloads import scenarios, traces
 from autoscaler.simulate.workloads.scenarios import Recipe
 from autoscaler.simulate.workloads.workload import Workload
-from rig.scaling import policies
+from rig.scaling import policies, synthetic
 
 FLEET = "fleet"
 """The start-up law that a production fleet has; other laws are named by their seconds."""
@@ -102,7 +102,7 @@ def recorded(directory: Path) -> dict[str, traces.Trace]:
 def services(plan: Plan) -> Sequence[Recipe]:
     """Return the services of a plan, the costly ones first, so that no worker is left with one at the end."""
     recipes = scenarios.recipes(recorded(plan.directory), days=plan.days, clients=plan.clients)
-    recipes += scenarios.synthetic_recipes(days=plan.days)
+    recipes += synthetic.recipes(plan.days)
     chosen = [
         recipe
         for recipe in recipes

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from autoscaler.simulate.workloads.load import Flow, Requests
-from autoscaler.simulate.workloads.scenarios import cuts, recipes, synthetic_recipes
+from autoscaler.simulate.workloads.scenarios import cuts, recipes
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace
 
 DAY = 86_400
@@ -97,13 +99,12 @@ def test_bins_have_the_arrivals_of_their_clients() -> None:
     assert bursty.max() > 1.5 * even.max()
 
 
-def test_all_synthetic_loads_can_be_run() -> None:
-    workloads = {recipe.name: recipe.workload(1) for recipe in synthetic_recipes()}
-    assert {"step x10", "lost data", "sparse diffusion"} <= set(workloads)
-    assert all(workload.limit() < 1200 for workload in workloads.values())
-    assert workloads["lost data"].outages
-    step = workloads["step x10"].oracle(0).need
-    assert 8 < np.quantile(step, 0.9) / np.quantile(step, 0.1) < 12
+def test_policies_get_a_straight_line_when_the_recipe_has_lost_a_span_of_the_history() -> None:
+    (recipe,) = recipes({"x": bins(14)})
+    workload = replace(recipe, lost_history=(DAY, 2 * DAY), outages=((60.0, 120.0),)).workload(1)
+    bends = np.abs(np.diff(workload.history.arrivals, 2))
+    assert bends[1440 : 2 * 1440 - 2].max() == pytest.approx(0, abs=1e-6)
+    assert workload.outages == ((60.0, 120.0),)
 
 
 def test_every_seed_has_arrivals_of_its_own() -> None:

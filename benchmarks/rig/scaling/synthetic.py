@@ -1,4 +1,4 @@
-"""Synthetic loads, as traces: each shows one failure mode of a policy that no recorded trace shows. Pure."""
+"""Synthetic loads: each shows one failure mode of a policy that no recorded trace shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.simulate.workloads.load import Floats
-from autoscaler.simulate.workloads.traces import FIRST_DAY, BinTrace, RequestTrace
+from autoscaler.simulate.workloads.scenarios import Cut, Recipe
+from autoscaler.simulate.workloads.traces import DAY, FIRST_DAY, HOUR, BinTrace, RequestTrace
 
-DAY = 86_400.0
-HOUR = 3_600.0
 BIN = 60.0
 """Seconds of a bin."""
 BUSY = 200.0
@@ -26,12 +25,30 @@ class Synthetic:
     history_seconds: float
     """Seconds from the start of the trace to the start of the run."""
     lost_history: tuple[float, float] | None = None
-    """Start and end of a lost span, in seconds of the trace; the policies get a straight line instead."""
     outages: tuple[tuple[float, float], ...] = ()
-    """Spans of the run without readings, in seconds from its start."""
+    """As in a `Recipe`; so is `lost_history`."""
 
 
-def every() -> Mapping[str, Synthetic]:
+def recipes(days: float) -> list[Recipe]:
+    """Return the recipes of the synthetic loads, with at most `days` scored days each."""
+    results = []
+    for name, load in _every().items():
+        seconds = int(min(load.trace.seconds - load.history_seconds, days * DAY))
+        cut = Cut(history_start=0.0, start=load.history_seconds, seconds=seconds)
+        tags = {"synthetic"} | ({"diffusion"} if isinstance(load.trace, RequestTrace) else set())
+        recipe = Recipe(
+            name,
+            load.trace,
+            cut,
+            lost_history=load.lost_history,
+            outages=load.outages,
+            tags=frozenset(tags),
+        )
+        results.append(recipe)
+    return results
+
+
+def _every() -> Mapping[str, Synthetic]:
     """Return all synthetic loads by name."""
     lost = Synthetic(
         _bins("lost", _daily(9 * DAY)),
