@@ -11,6 +11,7 @@ from serving import clock, errors
 from serving.kube import Key, Kube
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
+from serving.resources.formats import label_selector
 from serving.resources.kinds import Kind, ScaleSubresource
 
 READ_SECONDS = 15.0
@@ -42,9 +43,7 @@ class ScaleTarget:
     def selector(self) -> str:
         """Labels of the Pods in the notation of `kubectl get -l`; empty where they are not known."""
         selector = self.object["spec"].get("selector") or ""
-        if isinstance(selector, str):
-            return selector
-        return ",".join(f"{key}={value}" for key, value in sorted(selector.get("matchLabels", {}).items()))
+        return selector if isinstance(selector, str) else label_selector.text(selector)
 
 
 @dataclass(slots=True)

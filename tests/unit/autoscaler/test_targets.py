@@ -30,6 +30,16 @@ async def test_target_is_read_again_when_no_autoscaler_had_named_it_meanwhile(
     assert again[1] is not first[1]
 
 
+def test_selector_is_as_narrow_as_the_deployments_when_it_has_expressions() -> None:
+    target = deployment("d")
+    target["spec"]["selector"] = {
+        "matchLabels": {"app": "d"},
+        "matchExpressions": [{"key": "track", "operator": "NotIn", "values": ["canary"]}],
+    }
+    read = targets.ScaleTarget(kinds.DEPLOYMENT, target, [], is_ours=False)
+    assert read.selector == "app=d,track notin (canary)"
+
+
 def replica(name: str, revision: str, **metadata: str) -> Object:
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     return {
