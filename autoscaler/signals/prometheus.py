@@ -42,34 +42,56 @@ async def query_instant(session: aiohttp.ClientSession, server: str, query: str)
     Raises:
         errors.Unavailable: no answer in time, or the value is not a finite number of at least 0.
     """
-    return parse_instant(await _get(session, server, "query", {"query": query}, TIMEOUT_SECONDS))
+    return parse_instant(await _get(session, server, "query", {"query": query}, seconds=TIMEOUT_SECONDS))
 
 
-async def query_range(session: aiohttp.ClientSession, server: str, query: RangeQuery) -> dict[float, float]:
+async def query_range(
+    session: aiohttp.ClientSession, server: str, query: RangeQuery, *, limit: int = MOST_BYTES
+) -> dict[float, float]:
     """Return the values of a range query by Unix seconds (see `parse_range`).
+
+    Args:
+        session: from `http_reading.session`.
+        server: base URL of the Prometheus, which the messages of all errors begin with.
+        query: its range counts in whole milliseconds, as Prometheus does.
+        limit: most bytes of the answer.
 
     Raises:
         errors.Unavailable: no answer in time, or not an answer of Prometheus.
         errors.Permanent: the query is refused.
     """
+    start, end = round(query.start, 3), round(query.end, 3)
     parameters = {
         "query": query.query,
-        "start": f"{query.start:.3f}",
-        "end": f"{query.end:.3f}",
+        "start": f"{start:.3f}",
+        "end": f"{end:.3f}",
         "step": f"{query.step:g}",
     }
-    answer = await _get(session, server, "query_range", parameters, RANGE_TIMEOUT_SECONDS)
-    return parse_range(answer, query.start, query.end)
+    answer = await _get(
+        session, server, "query_range", parameters, seconds=RANGE_TIMEOUT_SECONDS, limit=limit
+    )
+    try:
+        return parse_range(answer, start, end)
+    except errors.Permanent as error:
+        raise errors.Permanent(error.reason, f"{addresses.without_credentials(server)}: {error}") from error
+    except errors.Unavailable as error:
+        raise errors.Unavailable(f"{addresses.without_credentials(server)}: {error}") from error
 
 
 async def _get(
-    session: aiohttp.ClientSession, server: str, path: str, parameters: Mapping[str, str], seconds: float
+    session: aiohttp.ClientSession,
+    server: str,
+    path: str,
+    parameters: Mapping[str, str],
+    *,
+    seconds: float,
+    limit: int = MOST_BYTES,
 ) -> Any:
     url, server_shown = f"{server.rstrip('/')}/api/v1/{path}", addresses.without_credentials(server)
     if server_shown == addresses.INVALID:
         raise errors.Unavailable(f"the address of the Prometheus is {server_shown}")
     try:
-        page = await http_reading.get(session, url, limit=MOST_BYTES, seconds=seconds, query=parameters)
+        page = await http_reading.get(session, url, limit=limit, seconds=seconds, query=parameters)
     except errors.Unavailable as error:
         raise errors.Unavailable(f"{server_shown}: {error}") from error
     try:

@@ -1,32 +1,25 @@
 """Reads the load of `slipway autoscale simulate` from a file or from a Prometheus."""
 
-import base64
+import asyncio
 import datetime as dt
 import gzip
-import http.client
 import math
 import re
-import urllib.error
-import urllib.parse
-import urllib.request
 import zlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import orjson
 
 from autoscaler.simulate.workloads import traces
 from autoscaler.simulate.workloads.traces import BinTrace, Trace
 from serving import clock, errors
 from serving.system.network import addresses
 
-TIMEOUT_SECONDS = 30.0
-"""Time limit of one query; Prometheus itself stops a query after 120 s."""
 MAX_POINTS = 10_000
 """Most values of a series in one query: Prometheus refuses more than 11,000."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Longest answer of one query: `MAX_POINTS` values of a hundred series are 40 MB."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -107,16 +100,14 @@ def _range(source: LoadSource) -> BinTrace:
         raise errors.UserError(f"from --start to --end must be at least two steps of {source.step}")
     first = math.ceil(first / step) * step
     rates = np.full(math.floor((last - first) / step) + 1, np.nan)
-    for begin in range(0, len(rates), MAX_POINTS):
-        count = min(MAX_POINTS, len(rates) - begin)
-        series = _query(source, first + begin * step, first + (begin + count - 1) * step, step)
-        _add(rates, series, first, step)
+    for moment, rate in _values(source, first, step, len(rates)).items():
+        rates[round((moment - first) / step)] = rate
     indices = np.flatnonzero(~np.isnan(rates))
     if not len(indices):
         raise errors.UserError(f"the query has no values from {source.start} to {source.end}: {source.query}")
     rates = rates[indices[0] : indices[-1] + 1]
     start = first + float(indices[0]) * step
-    return BinTrace("the query", start, step, np.nan_to_num(np.maximum(rates, 0.0)))
+    return BinTrace("the query", start, step, np.nan_to_num(rates))
 
 
 def _moment(words: str, option: str, now: float) -> float:
@@ -132,56 +123,33 @@ def _moment(words: str, option: str, now: float) -> float:
     return now - seconds(words, option)
 
 
-def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: float) -> None:
-    """Add the values of the series to `rates`, which has one element for each step from `first` on.
+def _values(source: LoadSource, first: float, step: float, count: int) -> dict[float, float]:
+    """Return the values of `count` steps from `first` on, by Unix seconds."""
+    from yarl import URL
 
-    An element without a value is NaN.
-    """
-    for entry in series:
-        for moment, value in entry.get("values") or []:
-            at, number = round((float(moment) - first) / step), float(value)
-            if 0 <= at < len(rates) and math.isfinite(number):
-                rates[at] = number if np.isnan(rates[at]) else rates[at] + number
+    from autoscaler.signals import prometheus
+    from serving.system.network import http_reading, proxies
 
-
-def _query(source: LoadSource, first: float, last: float, step: float) -> Sequence[Mapping[str, Any]]:
-    """Return the series of a range query; `first` and `last` are Unix seconds, both inclusive."""
     shown = addresses.without_credentials(source.prometheus)
-    if not shown.startswith(("http://", "https://")):
+    try:
+        url = URL(shown)
+    except ValueError:
+        url = URL()
+    if url.scheme not in {"http", "https"}:
         raise errors.UserError(f"--prometheus {shown!r} is not a URL such as http://prometheus.example:9090")
-    parameters = {"query": source.query, "start": f"{first:.3f}", "end": f"{last:.3f}", "step": f"{step:g}"}
-    url = f"{shown.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(parameters)}"
-    request = urllib.request.Request(url)  # noqa: S310 - checked above
-    if shown != source.prometheus:
-        # urllib takes credentials of a URL for a part of the host; a redirect must not get them.
-        request.add_unredirected_header("Authorization", _basic(source.prometheus))
+
+    async def read_parts() -> dict[float, float]:
+        values: dict[float, float] = {}
+        async with http_reading.session(proxy=proxies.proxy_of(url)) as session:
+            for begin in range(0, count, MAX_POINTS):
+                last = min(begin + MAX_POINTS, count) - 1
+                part = prometheus.RangeQuery(source.query, first + begin * step, first + last * step, step)
+                values |= await prometheus.query_range(session, source.prometheus, part, limit=MAX_BYTES)
+        return values
+
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
-            body = orjson.loads(response.read())
-    except urllib.error.HTTPError as error:
-        raise errors.UserError(f"{shown} refuses the query: {_refusal(error)}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise errors.UserError(f"{shown} does not answer as a Prometheus: {error}") from error
-    body = body if isinstance(body, dict) else {}
-    data = body.get("data")
-    data = data if isinstance(data, dict) else {}
-    if body.get("status") != "success" or data.get("resultType") != "matrix":
-        raise errors.UserError(f"{shown}: {body.get('error') or 'the response is not a range of values'}")
-    result: Sequence[Mapping[str, Any]] = data.get("result") or []
-    return result
-
-
-def _basic(url: str) -> str:
-    """Return the header of HTTP's Basic scheme for the credentials of a URL."""
-    parts = urllib.parse.urlsplit(url)
-    login = f"{urllib.parse.unquote(parts.username or '')}:{urllib.parse.unquote(parts.password or '')}"
-    return f"Basic {base64.b64encode(login.encode()).decode()}"
-
-
-def _refusal(error: urllib.error.HTTPError) -> str:
-    """Return the message of Prometheus's response, else its status."""
-    try:
-        with error:
-            return str(orjson.loads(error.read())["error"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, OSError):
-        return f"{error.code} {error.reason}"
+        return asyncio.run(read_parts())
+    except errors.Permanent as error:
+        raise errors.UserError(f"--query {source.query!r}: {error}") from error
+    except errors.Unavailable as error:
+        raise errors.UserError(f"--prometheus {error}") from error

@@ -15,11 +15,13 @@ from yarl import URL
 
 from serving import errors
 from serving.images.documents import oci
-from serving.images.registry import proxies, responses, retries
+from serving.images.registry import responses, retries
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.tokens import RegistryTokens
-from serving.images.registry.reference import Reference, is_loopback
+from serving.images.registry.reference import Reference
 from serving.settings import DEFAULTS, RegistrySettings
+from serving.system.network import proxies
+from serving.system.network.addresses import is_loopback
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 5

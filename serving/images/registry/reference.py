@@ -4,11 +4,11 @@ Grammar: github.com/distribution/reference. The host is mandatory: a name withou
 some tools, and a local image for others.
 """
 
-import ipaddress
 import re
 from dataclasses import dataclass, replace
 
 from serving import errors
+from serving.system.network.addresses import is_loopback
 
 _LABEL = r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{{1,5}}))?")
@@ -94,14 +94,6 @@ class Reference:
     def sibling(self, repository: str) -> "Reference":
         """Return another repository of the same registry."""
         return Reference.parse(f"{self.host}/{repository}")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host without port is this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _looks_like_host(text: str) -> bool:

@@ -30,6 +30,14 @@ def is_wildcard(host: str) -> bool:
     return ipaddress.ip_address(host).is_unspecified
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host without port is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def local(host: str) -> str:
     """Return the address by which its own machine reaches a listener on this literal address."""
     if not is_wildcard(host):

@@ -33,12 +33,21 @@ class Page:
 
 
 def session(
-    base_url: str | None = None, connector: aiohttp.BaseConnector | None = None
+    base_url: str | None = None,
+    connector: aiohttp.BaseConnector | None = None,
+    proxy: str | None = None,
 ) -> aiohttp.ClientSession:
-    """Return a session for `get`, without cookies; must be called in a running event loop."""
+    """Return a session for `get`, without cookies; must be called in a running event loop.
+
+    Args:
+        base_url: what relative addresses are relative to.
+        connector: opens the connections.
+        proxy: URL of the proxy for all requests.
+    """
     return aiohttp.ClientSession(
         base_url=base_url,
         connector=connector,
+        proxy=proxy,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )

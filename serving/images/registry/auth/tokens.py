@@ -15,13 +15,15 @@ from typing import Any
 import aiohttp
 
 from serving import clock, errors
-from serving.images.registry import proxies, responses
+from serving.images.registry import responses
 from serving.images.registry.auth import challenge as challenges
 from serving.images.registry.auth.challenge import Challenge
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.docker_config import Login
-from serving.images.registry.reference import Reference, is_loopback
+from serving.images.registry.reference import Reference
 from serving.settings import RegistrySettings
+from serving.system.network import proxies
+from serving.system.network.addresses import is_loopback
 
 _USED_SHARE = 0.8
 """Of a token's lifetime: the rest allows for the duration of a request and for clocks that differ."""

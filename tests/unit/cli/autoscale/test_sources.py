@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import math
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         series = [{"metric": {}, "values": [[moment, str(n / 2)] for moment, n in numbers]}] * 2
         body: dict[str, Any] = {"status": "success", "data": {"resultType": "matrix", "result": series}}
         if self.server.refusal:
-            body = {"status": "error", "error": self.server.refusal}
+            body = {"status": "error", "errorType": "bad_data", "error": self.server.refusal}
         if self.server.answer is not None:
             body = self.server.answer
         self.send_response(400 if self.server.refusal else 200)
@@ -90,20 +91,64 @@ def test_a_long_range_is_queried_in_parts_without_overlap(prometheus: Prometheus
 
 def test_an_error_of_prometheus_is_reported_with_its_message(prometheus: Prometheus) -> None:
     prometheus.refusal = "parse error: unexpected )"
-    with pytest.raises(errors.UserError, match="refuses the query: parse error"):
+    with pytest.raises(errors.UserError) as caught:
         sources.read(source(prometheus, 5))
+    server = f"http://127.0.0.1:{prometheus.server_port}"
+    assert (
+        str(caught.value) == f"--query 'sum(x)': {server}: the query was refused: parse error: unexpected )"
+    )
 
 
 @pytest.mark.parametrize("answer", [[], "ok", 1, {"status": "success", "data": [1]}, {"status": "success"}])
 def test_an_answer_is_refused_when_it_is_not_of_a_prometheus(answer: Any, prometheus: Prometheus) -> None:
     prometheus.answer = answer
-    with pytest.raises(errors.UserError, match="the response is not a range of values"):
+    with pytest.raises(
+        errors.UserError, match=r"--prometheus http.*: the answer is not in Prometheus's form"
+    ):
         sources.read(source(prometheus, 5))
 
 
+def test_an_answer_is_refused_when_it_is_longer_than_the_limit(
+    prometheus: Prometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MAX_BYTES", 1000)
+    with pytest.raises(errors.UserError, match="an answer of more than 1000 bytes"):
+        sources.read(source(prometheus, 500))
+
+
+def test_a_negative_value_counts_as_a_missing_one(prometheus: Prometheus) -> None:
+    values = [[START, "2"], [START + STEP, "-1"], [START + 2 * STEP, "3"]]
+    series = [{"metric": {}, "values": values}]
+    prometheus.answer = {"status": "success", "data": {"resultType": "matrix", "result": series * 2}}
+    trace = sources.read(source(prometheus, 5))
+    assert isinstance(trace, BinTrace)
+    assert trace.rates.tolist() == [4, 0, 6]
+
+
+def test_values_of_all_steps_are_read_when_a_step_is_a_part_of_a_second(prometheus: Prometheus) -> None:
+    first = math.ceil(START / 0.7) * 0.7
+    asked = replace(source(prometheus, 5), end=f"{first + 3.6:.1f}", step="0.7s")
+    values = [[round(first + i * 0.7, 3), str(i)] for i in range(6)]
+    series = [{"metric": {}, "values": values}]
+    prometheus.answer = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+    trace = sources.read(asked)
+    assert isinstance(trace, BinTrace)
+    assert trace.rates.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_an_unreachable_prometheus_is_reported() -> None:
-    with pytest.raises(errors.UserError, match="does not answer as a Prometheus"):
+    with pytest.raises(errors.UserError, match=r"--prometheus http://127\.0\.0\.1:9: .*Cannot connect"):
         sources.read(LoadSource(None, "http://127.0.0.1:9", "x", "2h"))
+
+
+def test_a_prometheus_is_asked_through_the_proxy_of_the_environment(
+    prometheus: Prometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{prometheus.server_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    sources.read(replace(source(prometheus, 5), prometheus="http://prometheus.invalid"))
+    assert len(prometheus.queries) == 1
 
 
 def test_credentials_of_a_prometheus_are_sent_in_a_header_and_never_printed(prometheus: Prometheus) -> None:

@@ -4,7 +4,7 @@ import urllib.request
 
 from yarl import URL
 
-from serving.images.registry.reference import is_loopback
+from serving.system.network.addresses import is_loopback
 
 
 def proxy_of(url: URL) -> str | None:
