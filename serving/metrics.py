@@ -20,6 +20,9 @@ PATH = "/metrics"
 TOTALS = "/totals"
 TOTALS_PATH = PATH + TOTALS
 """The page of a gateway without the buckets of histograms, which make up most of `PATH`."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Longest page that is read, for 10,000 services: any process may listen at the port of a component that
+ended."""
 
 
 @dataclass(frozen=True)

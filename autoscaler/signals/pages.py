@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 3.0
 """Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""
-PAGE_BYTES = 64 * 1024 * 1024
-"""Longest page, for 10,000 services: any process may listen at the port of a component that ended."""
 
 
 class Scrape(NamedTuple):
@@ -121,7 +119,9 @@ class Pages:
             return None
         parser = self._parsers.setdefault(url, Parser())
         try:
-            page = await http_reading.get(session, url + part, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+            page = await http_reading.get(
+                session, url + part, limit=metrics.MAX_BYTES, seconds=TIMEOUT_SECONDS
+            )
             return parser.page(page.text, timed_targets) if page.status == 200 else None
         except (errors.Unavailable, ValueError):
             return None  # the board reports a live gateway without a reading

@@ -27,6 +27,7 @@ from serving.cli.target import Target
 from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import names
+from serving.system.network import http_reading
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -210,7 +211,7 @@ async def _record(
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stopped.set)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
+    async with http_reading.session() as session:
         counter = Counter()
         first = await _read(session, page_urls(), predictor)
         if not first:
@@ -285,9 +286,9 @@ async def _read(
 
     async def read(url: str) -> dict[str, float] | None:
         try:
-            async with session.get(url) as response:
-                return counts(await response.text(), predictor) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError):
+            page = await http_reading.get(session, url, limit=metrics.MAX_BYTES, seconds=TIMEOUT_SECONDS)
+            return counts(page.text, predictor) if page.status == 200 else None
+        except (errors.Unavailable, ValueError):
             return None
 
     answers = await asyncio.gather(*map(read, page_urls.values()))

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import aiohttp
 import orjson
 from scipy.stats import binom
 
@@ -27,6 +26,7 @@ from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.quantile import nearest_rank
 from serving.resources import kinds
+from serving.system.network import http_reading
 from serving.training import harbour_text
 
 NAME = "chat"
@@ -40,6 +40,8 @@ BURST_REPLICAS = 2
 """Replicas that the burst must add up to."""
 TOLERANCE = 0.01
 """Largest difference between the token counts of gateway and engines, as a fraction of the engines' count."""
+PAGE_SECONDS = 10.0
+"""Timeout of a gateway's metrics page."""
 HEADERS = (
     "Arm",
     "Share",
@@ -180,15 +182,15 @@ async def _counts_of_gateways(where: DataDir) -> ChatTokens:
     """Return the counts on the gateways' metrics pages, since the start of Envoy."""
     totals = {"slipway_prompt_tokens_total": 0.0, "slipway_generated_tokens_total": 0.0}
     await asyncio.sleep(1.5)  # a gateway reads Envoy's counts once a second
-    async with aiohttp.ClientSession() as session:
+    async with http_reading.session() as session:
         for page in metrics.pages(where.pages):
             if not page.component.startswith("gateway"):
                 continue
-            async with session.get(page.url) as response:
-                for line in (await response.text()).splitlines():
-                    name = line.partition("{")[0]
-                    if name in totals:
-                        totals[name] += float(line.rpartition(" ")[2])
+            read = await http_reading.get(session, page.url, limit=metrics.MAX_BYTES, seconds=PAGE_SECONDS)
+            for line in read.text.splitlines():
+                name = line.partition("{")[0]
+                if name in totals:
+                    totals[name] += float(line.rpartition(" ")[2])
     return ChatTokens(totals["slipway_prompt_tokens_total"], totals["slipway_generated_tokens_total"])
 
 

@@ -5,11 +5,10 @@ import gzip
 from pathlib import Path
 from typing import Literal
 
-import aiohttp
 import pytest
 
 from autoscaler.simulate.workloads.traces import BinTrace, parse
-from serving import clock, errors
+from serving import clock, errors, metrics
 from serving.cli.autoscale import record
 from serving.cli.autoscale.record import (
     GONE_SECONDS,
@@ -21,6 +20,8 @@ from serving.cli.autoscale.record import (
     counts,
 )
 from serving.cli.autoscale.sources import text
+from serving.system.network import http_reading
+from tests.rig.machine.tcp_server import tcp_server
 
 DIGITS = CountedPredictor("default", "digits", "stable")
 PAGE = """\
@@ -42,6 +43,25 @@ def test_counts_are_those_of_the_predictor_by_revision() -> None:
 def test_page_is_not_a_gateway_s_when_it_lacks_the_metric() -> None:
     assert counts("# nothing\n", DIGITS) is None
     assert counts("# TYPE slipway_requests_received_total counter\n", DIGITS) == {}
+
+
+async def test_page_is_none_of_a_gateway_when_another_process_sends_too_much_or_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "MAX_BYTES", len(PAGE))
+    answers = [b"200 OK\r\n\r\n" + PAGE.encode()]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 " + answers[-1])
+
+    async with tcp_server(answer) as port, http_reading.session() as session:
+        pages = {"gateway": f"http://127.0.0.1:{port}/metrics"}
+        assert (await record._read(session, pages, DIGITS)).keys() == {"gateway"}
+        answers.append(b"302 Found\r\nlocation: /\r\n\r\n" + PAGE.encode())
+        assert await record._read(session, pages, DIGITS) == {}
+        answers.append(b"200 OK\r\n\r\n" + PAGE.encode() + b"\n")
+        assert await record._read(session, pages, DIGITS) == {}
 
 
 def test_requests_before_the_recording_are_not_counted() -> None:
@@ -121,7 +141,7 @@ async def test_a_recording_ends_when_its_duration_is_no_whole_second(
 
     monkeypatch.setattr(record, "_read", read)
     trace = Trace(tmp_path / "x.csv")
-    async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+    async with http_reading.session() as session, asyncio.timeout(5):
         await record._add_rows(session, dict, DIGITS, Counter(), trace, asyncio.Event(), 0.5)
     assert trace.close() == 1
 
@@ -155,7 +175,7 @@ class Recording(asyncio.Event):
         monkeypatch.setattr(record, "_read", self.read)
         monkeypatch.setattr(record, "TIMEOUT_SECONDS", 0.0)
         monkeypatch.setattr(clock, "monotonic", lambda: self.now)
-        async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+        async with http_reading.session() as session, asyncio.timeout(5):
             trace = Trace(self.path)
             await record._add_rows(session, dict, DIGITS, self.counter, trace, self, limit)
         trace.close()
