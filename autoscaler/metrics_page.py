@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from autoscaler.decision_values import Decision
 from autoscaler.state.target_state import TargetState
 from serving.kube import Key
+from serving.resources.formats.metrics_text import family
 
 _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
     ("slipway_autoscaler_desired_replicas", "Replicas that were decided on.", lambda d: d.replicas),
@@ -75,7 +76,9 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
     """Return the page in the Prometheus text format."""
     decisions = sorted((key, target.decision) for key, target in state.items() if target.decision is not None)
     parts = [
-        _family(name, "gauge", description, ((_labels(key), value(decision)) for key, decision in decisions))
+        _number_family(
+            name, "gauge", description, ((_labels(key), value(decision)) for key, decision in decisions)
+        )
         for name, description, value in _GAUGES
     ]
     active = ((_labels(key), float(state[key].is_active)) for key, _ in decisions)
@@ -86,25 +89,25 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
         for metric_need in d.metric_needs
     ]
     parts += [
-        _family(
+        _number_family(
             "slipway_autoscaler_active",
             "gauge",
             "Whether decisions are carried out (1), or only reported (0).",
             active,
         ),
-        _family(
+        _number_family(
             "slipway_autoscaler_decision_info",
             "gauge",
             "The binding rule of the last decision, and the metric that decided.",
             rules,
         ),
-        _family(
+        _number_family(
             "slipway_autoscaler_metric_value",
             "gauge",
             "Of each metric, all replicas together.",
             ((labels, metric_need.value) for labels, metric_need in metric_needs),
         ),
-        _family(
+        _number_family(
             "slipway_autoscaler_metric_needed_replicas",
             "gauge",
             "Replicas that each metric asks for.",
@@ -113,21 +116,28 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
     ]
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))
     parts += [
-        _family("slipway_autoscaler_decisions_total", "counter", "Decisions, by the binding rule.", reasons),
-        _family(
+        _number_family(
+            "slipway_autoscaler_decisions_total", "counter", "Decisions, by the binding rule.", reasons
+        ),
+        _number_family(
             "slipway_autoscaler_tick_seconds",
             "summary",
             "Of reading all signals once.",
             (("_sum", ticks.seconds), ("_count", float(ticks.count))),
         ),
-        _family("slipway_autoscaler_last_tick_seconds", "gauge", "Of the last one.", (("", ticks.last),)),
+        _number_family(
+            "slipway_autoscaler_last_tick_seconds", "gauge", "Of the last one.", (("", ticks.last),)
+        ),
     ]
     return "".join(parts)
 
 
-def _family(name: str, kind: str, description: str, samples: Iterable[tuple[str, float | None]]) -> str:
-    lines = (f"{name}{labels} {float(value)!r}\n" for labels, value in samples if value is not None)
-    return f"# HELP {name} {description}\n# TYPE {name} {kind}\n{''.join(lines)}"
+def _number_family(
+    name: str, kind: str, description: str, numbers: Iterable[tuple[str, float | None]]
+) -> str:
+    """Return one metric from pairs of its samples' labels and numbers (None: no sample)."""
+    lines = (f"{name}{labels} {float(number)!r}\n" for labels, number in numbers if number is not None)
+    return family(name, kind, description, lines)
 
 
 def _labels(key: Key, **more: str) -> str:

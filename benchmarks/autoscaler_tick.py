@@ -25,8 +25,7 @@ from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.signals.board import Board, Reading
 from autoscaler.signals.exposition import Parser, ScaleTargetName
 from autoscaler.state.target_state import TargetState
-from serving.router.envoy.counts.count_table import BOUNDS_MS
-from serving.router.metrics.page import (
+from serving.resources.metric_names import (
     ANSWERED,
     DURATION,
     GATEWAY,
@@ -35,6 +34,7 @@ from serving.router.metrics.page import (
     RECEIVED,
     STARTED_AT,
 )
+from serving.router.envoy.counts.count_table import BOUNDS_MS
 
 SERVICES = 1_000
 QUICK_SERVICES = 200

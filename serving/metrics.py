@@ -24,6 +24,9 @@ MAX_BYTES = 64 * 1024 * 1024
 """Longest page that is read, for 10,000 services: any process may listen at the port of a component that
 ended."""
 
+START_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+"""Seconds, from a phase of a forked replica to the download of a large model, for which requests wait."""
+
 
 @dataclass(frozen=True)
 class MetricsPage:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from serving.resources import metric_names
 from serving.resources.engine import Engine, EngineSeries
 
-RUNTIME_METRICS = EngineSeries(waiting_tokens=["slipway_prompt_tokens_waiting"])
+RUNTIME_METRICS = EngineSeries(waiting_tokens=[metric_names.PROMPT_TOKENS_WAITING])
 """Metrics that Slipway's own runtime has in addition to those with vLLM's names."""
 
 LONGEST_LINE = 8192

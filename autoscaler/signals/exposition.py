@@ -8,33 +8,34 @@ import re
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from serving.resources import metric_names
+
 _COUNTED = {
-    "slipway_requests_received_total": "received",
-    "slipway_requests_total": "answered",
-    "slipway_requests_in_flight": "in_flight",
-    "slipway_request_duration_seconds_sum": "seconds",
-    "slipway_request_duration_seconds_count": "timed",
-    "slipway_requests_held": "held",
+    metric_names.RECEIVED: "received",
+    metric_names.ANSWERED: "answered",
+    metric_names.IN_FLIGHT: "in_flight",
+    f"{metric_names.DURATION}_sum": "seconds",
+    f"{metric_names.DURATION}_count": "timed",
+    metric_names.HELD: "held",
 }
 """The field of `Counts` of each metric with the labels of a target; `held` is the one of `SignalsPage`."""
 _TOKENS = {
-    "slipway_prompt_tokens_total": "processed",
-    "slipway_generated_tokens_total": "processed",
-    "slipway_tokens_waiting": "waiting",
-    "slipway_token_queue_requests": "queued",
-    "slipway_token_queue_age_seconds": "age",
+    metric_names.PROMPT_TOKENS: "processed",
+    metric_names.GENERATED_TOKENS: "processed",
+    metric_names.TOKENS_WAITING: "waiting",
+    metric_names.QUEUE_REQUESTS: "queued",
+    metric_names.QUEUE_AGE: "age",
 }
 """The field of `TargetTokens` of each metric of language models with the labels of a target."""
-_READ_AT = "slipway_gateway_reading_timestamp_seconds"
 _PAGE_METRICS = {
-    _READ_AT: "read_at",
-    "slipway_envoy_start_time_seconds": "started",
-    "slipway_gateway_info": "gateway",
-    "slipway_activator_info": "activator",
+    metric_names.READ_AT: "read_at",
+    metric_names.STARTED_AT: "started",
+    metric_names.GATEWAY: "gateway",
+    metric_names.ACTIVATOR: "activator",
 }
 """The field of `SignalsPage` of each metric without the labels of a target. The value of an info metric is
 its label with the name of the field."""
-_BUCKET = "slipway_request_duration_seconds_bucket"
+_BUCKET = f"{metric_names.DURATION}_bucket"
 _BOUND = ',le="'
 _LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
@@ -147,7 +148,7 @@ class Parser:
         Raises:
             ValueError: the value of a sample is not a number.
         """
-        before, timestamp_name, after = text.partition(f"\n{_READ_AT} ")
+        before, timestamp_name, after = text.partition(f"\n{metric_names.READ_AT} ")
         rest = self._parsed(timestamp_name.lstrip() + after, timed_targets)
         if not timestamp_name or rest.counts or rest.held or rest.buckets:
             # The page is an activator's, or has counts after the timestamp.

@@ -21,7 +21,7 @@ from autoscaler.signals.board import MOST_RATE
 from serving import clock, errors
 from serving.kube import Key
 from serving.objects import Object
-from serving.resources import names
+from serving.resources import metric_names, names
 from serving.system.network import addresses, http_reading
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ PAUSE_SECONDS = 5.0
 tenth of it."""
 HISTORY_READ = "HistoryRead"
 HISTORY_UNAVAILABLE = "HistoryUnavailable"
-QUERY = 'sum(rate(slipway_requests_received_total{{namespace="{0}",inference="{1}",predictor="{2}"}}[5m]))'
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,8 @@ def query(target: Mapping[str, Any]) -> str | None:
     inference, predictor = labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL)
     if not inference or not predictor:
         return None
-    return QUERY.format(meta["namespace"], inference, predictor)
+    selected = f'namespace="{meta["namespace"]}",inference="{inference}",predictor="{predictor}"'
+    return f"sum(rate({metric_names.RECEIVED}{{{selected}}}[5m]))"
 
 
 def backfilled_state(config: PolicyConfig, rates: Mapping[float, float]) -> Object:

@@ -27,13 +27,12 @@ from serving.cli.target import Target
 from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import names
+from serving.resources.metric_names import RECEIVED
 from serving.system.network import http_reading
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-RECEIVED = "slipway_requests_received_total"
-"""Gateways count each request when it arrives."""
 HEADER = "time_s,requests\n"
 TIMEOUT_SECONDS = 2.0
 """Time limit for reading a metrics page, which is on this machine or near it."""

@@ -25,7 +25,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.quantile import nearest_rank
-from serving.resources import kinds
+from serving.resources import kinds, metric_names
 from serving.system.network import http_reading
 from serving.training import harbour_text
 
@@ -180,7 +180,7 @@ def _cells(own: Sequence[ChatResult], answered: int, expected: float) -> list[ob
 
 async def _counts_of_gateways(where: DataDir) -> ChatTokens:
     """Return the counts on the gateways' metrics pages, since the start of Envoy."""
-    totals = {"slipway_prompt_tokens_total": 0.0, "slipway_generated_tokens_total": 0.0}
+    totals = {metric_names.PROMPT_TOKENS: 0.0, metric_names.GENERATED_TOKENS: 0.0}
     await asyncio.sleep(1.5)  # a gateway reads Envoy's counts once a second
     async with http_reading.session() as session:
         for page in metrics.pages(where.pages):
@@ -191,7 +191,7 @@ async def _counts_of_gateways(where: DataDir) -> ChatTokens:
                 name = line.partition("{")[0]
                 if name in totals:
                     totals[name] += float(line.rpartition(" ")[2])
-    return ChatTokens(totals["slipway_prompt_tokens_total"], totals["slipway_generated_tokens_total"])
+    return ChatTokens(totals[metric_names.PROMPT_TOKENS], totals[metric_names.GENERATED_TOKENS])
 
 
 async def _scale(story: Story, kube: Kube, url: str, *, on_gpu: bool) -> None:

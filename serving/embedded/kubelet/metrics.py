@@ -13,9 +13,6 @@ from serving.objects import Object
 from serving.resources import names
 from serving.system.isolation.cgroup_layout import CgroupLayout
 
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds, from a phase of a forked replica to the download of a large model."""
-
 
 class NodeMetrics:
     """One registry per agent."""
@@ -27,7 +24,7 @@ class NodeMetrics:
             "Seconds of a replica's start, by phase; a start's phases add up to it.",
             ["namespace", "inference", "predictor", "phase", "kind"],
             registry=self._registry,
-            buckets=BUCKETS,
+            buckets=metrics.START_BUCKETS,
         )
 
     def started(self, pod: Object, trace: StartTrace) -> None:

@@ -4,16 +4,11 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from serving import metrics
+from serving.resources.formats.metrics_text import family
+from serving.resources.metric_names import ACTIVATOR, HELD, HELD_SECONDS, HELD_TOTAL
 from serving.router.activator.wake import Phase
-from serving.router.metrics.labels import Labels, family
-
-HELD = "slipway_requests_held"
-HELD_TOTAL = "slipway_requests_held_total"
-HELD_SECONDS = "slipway_request_held_seconds"
-ACTIVATOR = "slipway_activator_info"
-
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds, from a forked replica's phases to the deadline of a request for a large model."""
+from serving.router.metrics.labels import Labels
 
 
 class ActivatorMetrics:
@@ -41,13 +36,13 @@ class ActivatorMetrics:
             "Time that such requests waited before a replica got them.",
             Labels._fields,
             registry=registry,
-            buckets=BUCKETS,
+            buckets=metrics.START_BUCKETS,
         )
         self._waits = Histogram(
             "slipway_activator_wait_seconds",
             "Time from a request's arrival to the beginning of its response.",
             registry=registry,
-            buckets=BUCKETS,
+            buckets=metrics.START_BUCKETS,
         )
         self._refused = Counter(
             "slipway_activator_refused_requests",
@@ -60,7 +55,7 @@ class ActivatorMetrics:
             "Phases of wakes: they add up to the time that the first request at zero waited.",
             ["namespace", "autoscaler", "phase"],
             registry=registry,
-            buckets=BUCKETS,
+            buckets=metrics.START_BUCKETS,
         )
 
     def page(self) -> str:

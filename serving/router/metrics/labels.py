@@ -1,8 +1,9 @@
-"""The labels of every metric about a revision, and Prometheus's text format."""
+"""The labels of every metric about a revision."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from serving.resources.formats.metrics_text import escaped
 from serving.router.plan.service import cluster_name
 
 
@@ -31,13 +32,3 @@ def labels_of(route: Mapping[str, Any]) -> dict[str, Labels]:
         # Two backends may name one port of one Service, which is one cluster: the first gives the labels.
         for backend in reversed(backends)
     }
-
-
-def escaped(value: str) -> str:
-    """Return a label's value in Prometheus's text format."""
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def family(name: str, kind: str, text: str, samples: Iterable[str]) -> str:
-    """Return one metric: its help text, its type and its samples (whole lines)."""
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(samples)}"

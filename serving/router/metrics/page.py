@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from serving.resources.formats.metrics_text import family
+from serving.resources.metric_names import (
+    ANSWERED,
+    DURATION,
+    GATEWAY,
+    IN_FLIGHT,
+    READ_AT,
+    RECEIVED,
+    STARTED_AT,
+)
 from serving.router.envoy.counts import statistics
 from serving.router.envoy.counts.count_table import BOUNDS_MS, CLASSES, Answers
-from serving.router.metrics.labels import Labels, family
-
-RECEIVED = "slipway_requests_received_total"
-ANSWERED = "slipway_requests_total"
-IN_FLIGHT = "slipway_requests_in_flight"
-DURATION = "slipway_request_duration_seconds"
-READ_AT = "slipway_gateway_reading_timestamp_seconds"
-STARTED_AT = "slipway_envoy_start_time_seconds"
-GATEWAY = "slipway_gateway_info"
+from serving.router.metrics.labels import Labels
 
 _NO_ANSWERS = Answers()
 _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from serving.resources.formats.metrics_text import family
+from serving.resources.metric_names import (
+    FIRST_TOKEN,
+    GENERATED_TOKENS,
+    INTER_TOKEN,
+    PROMPT_TOKENS,
+    QUEUE_AGE,
+    QUEUE_REQUESTS,
+    TOKENS_WAITING,
+)
 from serving.router.envoy.counts.token_counts import BOUNDS_US, Latencies, TokenCounts
-from serving.router.metrics.labels import Labels, family
-
-PROMPT = "slipway_prompt_tokens_total"
-GENERATED = "slipway_generated_tokens_total"
-WAITING = "slipway_tokens_waiting"
-QUEUE_REQUESTS = "slipway_token_queue_requests"
-QUEUE_AGE = "slipway_token_queue_age_seconds"
-FIRST_TOKEN = "slipway_time_to_first_token_seconds"
-INTER_TOKEN = "slipway_inter_token_latency_seconds"
+from serving.router.metrics.labels import Labels
 
 _WAITING_TEXT = (
     "Estimated tokens of requests in flight: of prompts that are not read yet, and of answers that are not"
@@ -62,7 +64,7 @@ def families(counts: Mapping[str, TokenCounts], labels: Mapping[str, Labels], re
         return ""
 
     waiting = (
-        f'{WAITING}{{{text},kind="{kind}"}} {item.waiting(kind)}\n'
+        f'{TOKENS_WAITING}{{{text},kind="{kind}"}} {item.waiting(kind)}\n'
         for text, item in counts_by_labels
         for kind in ("prompt", "output")
     )
@@ -84,16 +86,16 @@ def families(counts: Mapping[str, TokenCounts], labels: Mapping[str, Labels], re
         )
         for histogram in _HISTOGRAMS
     )
-    return "".join((*numbers, family(WAITING, "gauge", _WAITING_TEXT, waiting), *histograms))
+    return "".join((*numbers, family(TOKENS_WAITING, "gauge", _WAITING_TEXT, waiting), *histograms))
 
 
 def _numbers(read_at: float) -> tuple[_NumberFamily, ...]:
     return (
         _NumberFamily(
-            PROMPT, "counter", "Tokens of prompts that were read.", lambda counts: counts.prompt_tokens
+            PROMPT_TOKENS, "counter", "Tokens of prompts that were read.", lambda counts: counts.prompt_tokens
         ),
         _NumberFamily(
-            GENERATED, "counter", "Tokens that were generated.", lambda counts: counts.generated_tokens
+            GENERATED_TOKENS, "counter", "Tokens that were generated.", lambda counts: counts.generated_tokens
         ),
         _NumberFamily(
             QUEUE_REQUESTS,

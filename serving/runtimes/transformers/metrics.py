@@ -5,6 +5,7 @@ https://docs.vllm.ai/en/latest/usage/metrics.html
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from serving.resources import metric_names
 from serving.runtimes.transformers.generation import FinishReason
 
 # Upper bounds of histogram buckets in seconds: those of vLLM, with finer ones for small models.
@@ -103,7 +104,7 @@ class EngineMetrics:
         self._running = gauge("vllm:num_requests_running", "Requests in the batch.")
         self._waiting = gauge("vllm:num_requests_waiting", "Requests that wait for a place in the batch.")
         self._waiting_tokens = gauge(
-            "slipway_prompt_tokens_waiting", "Prompt tokens of the waiting requests."
+            metric_names.PROMPT_TOKENS_WAITING, "Prompt tokens of the waiting requests."
         )
         self._cache = gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is reserved, 0 to 1.")
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens read, or in the prefix cache.")
