@@ -160,3 +160,8 @@ LOCAL_REGISTRY = "slipway.local"
 RUNTIME_IMAGE_PREFIX = f"{DEFAULTS.runtime_images.prefix}/"
 """Prefix of the images of the local runtimes of one machine, and by default of the images on a cluster."""
 RUNTIME_PORT = 8080
+
+
+def pod_socket_name(address: str, port: int) -> str:
+    """Return the file name of a Pod's Unix socket, which the node makes and the gateway connects to."""
+    return f"{address}:{port}"

@@ -20,7 +20,6 @@ from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import RouteKey, RouteTable
 from serving.router.plan.service import (
     GatewayService,
-    counts_tokens,
     gateway_service,
     services_used,
     slice_service_key,
@@ -170,12 +169,8 @@ class RouteApplier:
     def _read(self, key: Key) -> None:
         """Read a Route and its EndpointSlices from the caches: its metric labels and its desired service."""
         route = self._routes.get(*key)
-        self._collector.set_labels(
-            key,
-            labels_of(route) if route is not None else {},
-            with_tokens=route is not None and counts_tokens(route),
-        )
         if route is None:
+            self._collector.set_labels(key, {})
             self._desired.pop(key, None)
             return
         slices = {
@@ -184,7 +179,8 @@ class RouteApplier:
             )
             for backend in route["spec"].get("backends") or []
         }
-        self._desired[key] = gateway_service(route, slices)
+        service = self._desired[key] = gateway_service(route, slices)
+        self._collector.set_labels(key, labels_of(route), with_tokens=service.counts_tokens)
 
     def _plan(self, key: Key) -> None:
         """Plan the desired service of a Route; one that Envoy is known to reject is not tried again."""

@@ -23,6 +23,7 @@ from serving.cli.session import answers
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import supervisor
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
+from serving.resources import names
 from serving.settings import DEFAULTS, Settings
 from serving.system import open_files, processes, run_files
 from serving.system.isolation.seccomp import system_call_filter
@@ -127,7 +128,7 @@ def up(
 
 def _refuse_long_path(where: DataDir) -> None:
     """Refuse a directory in which the Unix socket of a Pod would have too long a path for Envoy."""
-    longest = os.fsencode(where.pod_sockets / "127.255.255.255:65535")
+    longest = os.fsencode(where.pod_sockets / names.pod_socket_name("127.255.255.255", 65535))
     most = len(os.fsencode(where.root)) + sockets.SOCKET_PATH_BYTES - len(longest)
     if len(longest) > sockets.SOCKET_PATH_BYTES:
         raise errors.UserError(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from serving.objects import Object
+from serving.resources import names
 
 
 @dataclass(frozen=True)
@@ -29,4 +30,4 @@ class PodIdentity:
     @property
     def socket(self) -> str | None:
         """The file name of the Pod's Unix socket, if the Pod has one."""
-        return None if self.socket_port is None else f"{self.address}:{self.socket_port}"
+        return None if self.socket_port is None else names.pod_socket_name(self.address, self.socket_port)

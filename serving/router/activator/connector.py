@@ -8,6 +8,7 @@ import aiohttp
 from aiohttp.client_exceptions import UnixClientConnectorError
 from aiohttp.client_proto import ResponseHandler
 
+from serving.resources import names
 from serving.router.plan.service import Endpoint
 from serving.system.network import addresses, replica_connections
 
@@ -38,7 +39,7 @@ class ReplicaConnector(aiohttp.TCPConnector):
         if not host.endswith(_UNIX):
             return await super()._create_connection(req, traces, timeout)
         address = host.removesuffix(_UNIX)
-        path = str(self._sockets / Endpoint(address, req.url.port or 0, unix=True).socket)
+        path = str(self._sockets / names.pod_socket_name(address, req.url.port or 0))
         try:
             async with asyncio.timeout(timeout.sock_connect):
                 _, handler = await self._loop.create_unix_connection(self._factory, path)

@@ -140,7 +140,7 @@ def load_assignment(cluster: Cluster, folders: SocketFolders) -> envoy.ClusterLo
     """
     replicas = [_address(endpoint, folders.pods) for endpoint in cluster.endpoints]
     # Envoy's priorities have no gaps: the activator's 1 needs a 0, even without replicas.
-    localities = [_locality(replicas)] if replicas or cluster.on_demand else []
+    localities = [_locality(replicas)] if cluster.can_serve else []
     if cluster.on_demand:
         socket = envoy.Address(pipe=envoy.Pipe(path=f"{folders.activator}/{socket_name(cluster.name)}"))
         localities.append(_locality([socket], priority=1))

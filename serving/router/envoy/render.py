@@ -160,8 +160,9 @@ class Renderer:
     def _endpoints(self, cluster: Cluster) -> Resource:
         """Return a cluster's endpoints; of one that cannot serve, with a version that says so."""
         endpoints = resource(clusters.load_assignment(cluster, self._folders))
-        can_serve = cluster.endpoints or cluster.on_demand  # on demand, by the activator
-        return endpoints if can_serve else Resource(version=NO_ENDPOINTS, content=endpoints.content)
+        if cluster.can_serve:
+            return endpoints
+        return Resource(version=NO_ENDPOINTS, content=endpoints.content)
 
     def _service(self, service: GatewayService) -> "_ServiceParts":
         key_prefix = weights.key_prefix(service)
@@ -173,7 +174,7 @@ class Renderer:
             weights=weights.weights_of(service, key_prefix) if key_prefix else None,
             serving=frozenset() if key_prefix else with_weight,
             named=frozenset(segment.cluster for segment in service.ring),
-            language_model=None if service.token_usage == "none" else (service.namespace, service.name),
+            language_model=(service.namespace, service.name) if service.counts_tokens else None,
         )
 
 

@@ -93,7 +93,7 @@ def of_models(base: str, names: Iterable[str]) -> RouteAdditions:
 
 def of_service(service: GatewayService) -> RouteAdditions:
     """Return the additions of a service's route; none if its tokens are not counted."""
-    if service.token_usage == "none":
+    if not service.counts_tokens:
         return RouteAdditions()
     usage_by_cluster = {segment.cluster: service.token_usage for segment in service.ring}
     return RouteAdditions(_enabled(TOKENS_FILTER), _metadata(usage_by_cluster))

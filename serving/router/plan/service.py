@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.objects import Object
-from serving.resources.names import H2C, SERVICE_NAME_LABEL, UNIX_PROTOCOL
+from serving.resources.names import H2C, SERVICE_NAME_LABEL, UNIX_PROTOCOL, pod_socket_name
 from serving.resources.traffic_split import RING_UNITS
 from serving.router.plan.policy import (
     CLUSTER_DEFAULTS,
@@ -45,7 +45,7 @@ class Endpoint:
     @property
     def socket(self) -> str:
         """The file name of its Unix socket, among the sockets of this machine's Pods."""
-        return f"{self.address}:{self.port}"
+        return pod_socket_name(self.address, self.port)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Cluster:
     on_demand: bool = False
     policy: ClusterPolicy = CLUSTER_DEFAULTS
     h2c: bool = False
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether a request is answered or held: on demand, without a replica, by the activator."""
+        return self.on_demand or bool(self.endpoints)
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,11 @@ class GatewayService:
     """How its answers report tokens: `none`, `final` or `continuous` (see `RouteSpec`)."""
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether the gateway counts the tokens of its requests."""
+        return self.token_usage != "none"
+
+    @property
     def prefix(self) -> str:
         """The public address by path."""
         return f"/{self.namespace}/{self.name}/"
@@ -164,8 +174,7 @@ def gateway_service(route: Object, slices_by_kube_service: Mapping[str, Sequence
     segments = [
         BackendSegment(segment["backend"], int(segment["size"])) for segment in spec.get("segments") or []
     ]
-    # A backend on demand can serve without a replica: the activator holds its requests.
-    ready = {name for name, cluster in clusters.items() if cluster.endpoints or cluster.on_demand}
+    ready = {name for name, cluster in clusters.items() if cluster.can_serve}
     sticky = spec.get("sticky") or None
     backend_ring = add_unweighted(
         reassign_unready(segments, ready), list(backends), keep_positions=sticky is not None
@@ -206,7 +215,7 @@ def gateway_service(route: Object, slices_by_kube_service: Mapping[str, Sequence
             for name, backend in backends.items()
             if backend.get("probe")
         ),
-        token_usage=token_usage(route),
+        token_usage=str(spec.get("tokenUsage") or "none"),
     )
 
 
@@ -224,16 +233,6 @@ def build_cluster(namespace: str, backend: Object, slices: Sequence[Object], spe
 def cluster_name(namespace: str, backend: Object) -> str:
     """Return the name of the cluster of a Route's backend."""
     return f"{namespace}/{backend['service']}/{int(backend['port'])}"
-
-
-def token_usage(route: Object) -> str:
-    """Return how a Route's answers report tokens: `none`, `final` or `continuous`."""
-    return str(route["spec"].get("tokenUsage") or "none")
-
-
-def counts_tokens(route: Object) -> bool:
-    """Whether the gateway counts the tokens of a Route's requests."""
-    return token_usage(route) != "none"
 
 
 def speaks_h2c(backend: Object) -> bool:
