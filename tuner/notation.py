@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.tuning.experiment import Setting
 from serving.resources.tuning.trial import Estimate
 

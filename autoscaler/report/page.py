@@ -4,7 +4,7 @@ from typing import Final
 
 from autoscaler.report import plots, sentences
 from autoscaler.report.schema import SimulationReport, as_json
-from serving.pages import documents, formatting
+from serving.report_pages import documents, formatting
 
 _TEMPLATES: Final = documents.environment("autoscaler.report", "page_files")
 

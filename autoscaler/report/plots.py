@@ -11,9 +11,9 @@ from markupsafe import Markup
 from autoscaler.report import sentences
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport, Track
 from autoscaler.simulate.comparison import TimelineColumn
-from serving.pages import formatting, svg
-from serving.pages.plots import Plot, PlotTable, stairs
-from serving.pages.svg import AxisScale, Tick, labelled_ticks
+from serving.report_pages import formatting, svg
+from serving.report_pages.plots import Plot, PlotTable, stairs
+from serving.report_pages.svg import AxisScale, Tick, labelled_ticks
 
 _TIMELINE_WIDTH = 1040
 """Units of about a pixel: the width of the page."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport
 from autoscaler.simulate.comparison import FLEET
 from autoscaler.simulate.startup import FAILURE_SHARE
-from serving.pages import formatting
+from serving.report_pages import formatting
 
 _SAME_COST = 0.005
 """Relative difference of replica-hours below which two costs count as equal: one run is no more precise."""

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from serving.pages import documents, formatting
-from serving.pages.plots import Plot
+from serving.report_pages import documents, formatting
+from serving.report_pages.plots import Plot
 from serving.resources.tuning.experiment import Setting
 from serving.resources.tuning.trial import LatencyAt, Usage
 from tuner import notation

@@ -36,7 +36,7 @@ from autoscaler.simulate.workloads.traces import (
     UnreadableTrace,
 )
 from autoscaler.simulate.workloads.workload import LEAD_SECONDS, Workload, allowed_wait, history_of
-from serving.pages import formatting
+from serving.report_pages import formatting
 
 DAYS = 2.0
 """Default of simulated days: weekdays differ little, and two cores need less than a minute."""

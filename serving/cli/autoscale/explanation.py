@@ -7,7 +7,7 @@ from serving.cli.autoscale import summary
 from serving.cli.objects.sections import titled
 from serving.cli.output import tables
 from serving.objects import Object
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.formats import ages
 
 _SOURCES: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.cli.output import tables
 from serving.objects import Object
-from serving.pages import formatting
+from serving.report_pages import formatting
 
 HEADERS = (
     "Name",

@@ -12,7 +12,7 @@ from serving.cli.objects.manifests import Document
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.tune import status, summary
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources import kinds
 from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from tuner.specs.space import Space

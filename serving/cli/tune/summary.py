@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from serving.cli.output import tables
 from serving.cli.output.tables import TextTable
 from serving.objects import Object
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.formats import ages
 from serving.resources.kubernetes import conditions
 from serving.resources.tuning.experiment import (

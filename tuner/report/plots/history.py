@@ -4,9 +4,9 @@ import math
 
 from markupsafe import Markup
 
-from serving.pages import formatting, svg
-from serving.pages.plots import Plot, PlotTable, stairs, wide
-from serving.pages.svg import AxisScale, Tick, labelled_ticks
+from serving.report_pages import formatting, svg
+from serving.report_pages.plots import Plot, PlotTable, stairs, wide
+from serving.report_pages.svg import AxisScale, Tick, labelled_ticks
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.plots import roles

@@ -2,9 +2,9 @@
 
 from markupsafe import Markup
 
-from serving.pages import formatting, svg
-from serving.pages.plots import Plot, PlotTable, wide
-from serving.pages.svg import AxisScale, labelled_ticks
+from serving.report_pages import formatting, svg
+from serving.report_pages.plots import Plot, PlotTable, wide
+from serving.report_pages.svg import AxisScale, labelled_ticks
 from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import notation
 from tuner.report.plots import roles

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from markupsafe import Markup
 
-from serving.pages import formatting, svg
-from serving.pages.plots import Plot, PlotTable, stairs, wide
-from serving.pages.svg import AxisScale, labelled_ticks
+from serving.report_pages import formatting, svg
+from serving.report_pages.plots import Plot, PlotTable, stairs, wide
+from serving.report_pages.svg import AxisScale, labelled_ticks
 from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Front, Report

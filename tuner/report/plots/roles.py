@@ -2,8 +2,8 @@
 
 from markupsafe import Markup
 
-from serving.pages import formatting, svg
-from serving.pages.svg import AxisScale
+from serving.report_pages import formatting, svg
+from serving.report_pages.svg import AxisScale
 from tuner import notation
 from tuner.report.schema import Report
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from serving.pages import formatting, svg
-from serving.pages.plots import Plot, PlotTable, wide
-from serving.pages.svg import AxisScale, Tick, labelled_ticks
+from serving.report_pages import formatting, svg
+from serving.report_pages.plots import Plot, PlotTable, wide
+from serving.report_pages.svg import AxisScale, Tick, labelled_ticks
 from tuner.report.schema import Axis, Curve, Report, Surface
 from tuner.report.surfaces import BAND
 from tuner.report.text import measure

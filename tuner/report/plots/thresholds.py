@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from serving.pages import formatting, svg
-from serving.pages.plots import Plot, PlotTable
-from serving.pages.svg import AxisScale, labelled_ticks
+from serving.report_pages import formatting, svg
+from serving.report_pages.plots import Plot, PlotTable
+from serving.report_pages.svg import AxisScale, labelled_ticks
 from tuner import notation
 from tuner.report.schema import BoundChange, PriceChange, Report, Segment
 from tuner.report.text import phrases

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.schema import Choice, Comparison, Obstacle, Report

@@ -1,6 +1,6 @@
 """Sentences of the evidence: question, cost of the search, shares of the parameters, fronts and cautions."""
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 from tuner import notation
 from tuner.report.schema import Caution, Front, Report
 from tuner.report.text import measure, phrases

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.tuning.experiment import Objective
 from serving.resources.tuning.trial import Estimate
 from tuner.report.schema import Question

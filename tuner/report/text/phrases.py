@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.tuning.experiment_status import Rule
 from serving.resources.tuning.trial import Reason
 from tuner.report.schema import Question, TrialRow

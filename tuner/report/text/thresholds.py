@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.schema import PriceChange, Report, Segment

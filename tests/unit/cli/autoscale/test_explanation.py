@@ -13,7 +13,7 @@ from autoscaler.state.target_state import TargetState
 from serving import errors
 from serving.cli.autoscale import explanation, lookup, summary
 from serving.objects import Object
-from serving.pages import formatting
+from serving.report_pages import formatting
 
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 

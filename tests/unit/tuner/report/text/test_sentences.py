@@ -6,7 +6,7 @@ import json
 import pytest
 
 from serving.objects import Object
-from serving.pages import formatting
+from serving.report_pages import formatting
 from tests.objects.html_pages import HtmlPage
 from tests.objects.tuning import experiments, measured_experiments
 from tests.objects.tuning import planned_experiments as plans

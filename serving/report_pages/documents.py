@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-_FILES = PackageLoader("serving.pages", "files")
+_FILES = PackageLoader("serving.report_pages", "files")
 
 
 def environment(package: str, folder: str) -> Environment:

@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serving.pages import svg
-from serving.pages.svg import AxisScale
+from serving.report_pages import svg
+from serving.report_pages.svg import AxisScale
 
 POSITIVE = st.floats(1e-6, 1e9)
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.pages import formatting
+from serving.report_pages import formatting
 
 FINITE = st.floats(-1e300, 1e300)
 
