@@ -16,14 +16,14 @@ import orjson
 
 from serving.objects import Object
 from serving.resources import names
-from tests.nodes import story
+from tests.nodes import walk_objects
 from tests.rig.control_plane.kubectl import KUBECTL
 
 KUBECONFIG = os.environ.get("SLIPWAY_NODES_KUBECONFIG", "")
 PATIENCE = "300s"
 """For the pull of images of a gigabyte, and the start of everything after it."""
 INPUTS = [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]
-PATH = f"/{story.NAMESPACE}/digits/v2/models/digits/infer"
+PATH = f"/{walk_objects.NAMESPACE}/digits/v2/models/digits/infer"
 
 
 def kubectl(*arguments: str, objects: Sequence[Object] = ()) -> str:
@@ -44,7 +44,7 @@ def apply(*objects: Object) -> None:
     kubectl("apply", "--filename=-", objects=objects)
 
 
-def wait(condition: str, obj: str, namespace: str = story.NAMESPACE) -> None:
+def wait(condition: str, obj: str, namespace: str = walk_objects.NAMESPACE) -> None:
     kubectl(f"--namespace={namespace}", "wait", f"--for={condition}", obj, f"--timeout={PATIENCE}")
 
 
@@ -64,7 +64,7 @@ def pods(component: str) -> list[dict[str, Any]]:
 
 
 def replicas() -> list[dict[str, Any]]:
-    return running(story.NAMESPACE, f"{names.INFERENCE_LABEL}=digits")
+    return running(walk_objects.NAMESPACE, f"{names.INFERENCE_LABEL}=digits")
 
 
 def rolled_out() -> None:
@@ -201,7 +201,7 @@ def gateway(node: str = "") -> str:
     )
 
 
-def holder() -> str:
+def leader() -> str:
     """Return the Pod of the controllers that lead."""
     lease = "lease/slipway-controllers"
     identity = kubectl("--namespace=slipway-system", "get", lease, "--output=jsonpath={.spec.holderIdentity}")

@@ -16,7 +16,7 @@ import pytest
 
 from serving.objects import Object
 from serving.resources import names
-from tests.nodes import story
+from tests.nodes import walk_objects
 from tests.nodes.cluster import (
     KUBECONFIG,
     PATIENCE,
@@ -25,10 +25,10 @@ from tests.nodes.cluster import (
     await_more,
     await_replicas_on_two_nodes,
     gateway,
-    holder,
     items,
     kill,
     kubectl,
+    leader,
     load,
     load_of_service,
     pods,
@@ -37,20 +37,20 @@ from tests.nodes.cluster import (
     rolled_out,
     wait,
 )
-from tests.nodes.story import WalkRegistry
+from tests.nodes.walk_objects import WalkRegistry
 from tests.rig.control_plane import installation
 from tests.rig.control_plane.kubectl import needs_kubectl
 
 REGISTRY = os.environ.get("SLIPWAY_NODES_REGISTRY", "")
-AUTHORITY = os.environ.get("SLIPWAY_NODES_AUTHORITY", "")
+CA_FILE = os.environ.get("SLIPWAY_NODES_AUTHORITY", "")
 CUT_OFF = os.environ.get("SLIPWAY_NODES_CUT_OFF", "")
 """Command that cuts a node off (`COMMAND lose NODE`) and brings it back (`COMMAND return NODE`)."""
 LOST_SECONDS = 120
 """Longest time until Kubernetes sets a silent node to not ready, and a gateway removes its endpoints."""
 FIRST_WITH_IMAGE_VOLUMES = (2, 1)
-"""Of containerd."""
+"""First version of containerd with image volumes."""
 TEMPLATE = {"containers": [{"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}]}
-"""Of the revision that is rolled out."""
+"""Pod template of the revision that is rolled out."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,8 +62,8 @@ pytestmark = [
 
 def both_arms() -> list[Object]:
     return [
-        story.predictor("stable", "digits-v2", 50, template=TEMPLATE),
-        story.predictor("canary", "digits-v1", 50),
+        walk_objects.predictor("stable", "digits-v2", 50, template=TEMPLATE),
+        walk_objects.predictor("canary", "digits-v1", 50),
     ]
 
 
@@ -79,7 +79,7 @@ def cut_off(node: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def registry() -> WalkRegistry:
-    return WalkRegistry(REGISTRY, Path(AUTHORITY).read_text() if AUTHORITY else "")
+    return WalkRegistry(REGISTRY, Path(CA_FILE).read_text() if CA_FILE else "")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def install(tmp_path_factory: pytest.TempPathFactory, registry: WalkRegistry) ->
     ]
     assert len(ready) > 1, f"needs two nodes that take Pods, and {KUBECONFIG} has {ready}"
     folder = tmp_path_factory.mktemp("slipway")
-    story.write_installation(folder, registry)
+    walk_objects.write_installation(folder, registry)
     kubectl("apply", "--kustomize", str(folder))
     # Replaces every Pod, as an upgrade does, also where an earlier drain has left all of them on one node.
     kubectl("--namespace=slipway-system", "rollout", "restart", "deployment")
@@ -107,11 +107,14 @@ def test_the_output_of_a_job_in_an_empty_dir_becomes_a_version_and_each_gateway_
 ) -> None:
     for component in ("controllers", "gateway"):
         assert len({pod["spec"]["nodeName"] for pod in pods(component)}) == 2
-    apply(*story.surroundings(registry), story.training_job(registry, "digits-v1", "logistic"))
+    apply(
+        *walk_objects.namespace_and_model(registry),
+        walk_objects.training_job(registry, "digits-v1", "logistic"),
+    )
     wait("condition=Complete", "job/train-digits-v1")
     wait("create", "modelversion/digits-v1")
     wait("condition=Ready", "modelversion/digits-v1")
-    apply(story.inference(story.predictor("stable", "digits-v1", 100)))
+    apply(walk_objects.inference(walk_objects.predictor("stable", "digits-v1", 100)))
     wait("condition=Ready", "inference/digits")
     predict_through_each_gateway()
 
@@ -122,7 +125,7 @@ def test_the_output_of_a_job_on_a_claim_becomes_a_version_by_a_job_beside_the_da
 ) -> None:
     name = f"walk-{uuid.uuid4().hex[:8]}"
     node = pods("gateway")[0]["spec"]["nodeName"]
-    apply(*story.claim(name, node), story.training_job_on_claim(registry, name, name))
+    apply(*walk_objects.claim(name, node), walk_objects.training_job_on_claim(registry, name, name))
     try:
         wait("condition=Complete", f"job/train-{name}")
         wait("create", f"modelversion/{name}")
@@ -130,14 +133,22 @@ def test_the_output_of_a_job_on_a_claim_becomes_a_version_by_a_job_beside_the_da
         # The controllers delete the Job once they have read its result: its Events stay.
         started = {
             event["reportingInstance"]
-            for event in items("events", f"--namespace={story.NAMESPACE}", "--field-selector=reason=Started")
+            for event in items(
+                "events", f"--namespace={walk_objects.NAMESPACE}", "--field-selector=reason=Started"
+            )
             if event["involvedObject"]["name"].startswith(f"capture-{name}-")
         }
         assert started == {node}
     finally:
-        kubectl(f"--namespace={story.NAMESPACE}", "delete", f"modelversion/{name}", "--ignore-not-found")
         kubectl(
-            f"--namespace={story.NAMESPACE}", "delete", f"job/train-{name}", f"pvc/{name}", "--wait=false"
+            f"--namespace={walk_objects.NAMESPACE}", "delete", f"modelversion/{name}", "--ignore-not-found"
+        )
+        kubectl(
+            f"--namespace={walk_objects.NAMESPACE}",
+            "delete",
+            f"job/train-{name}",
+            f"pvc/{name}",
+            "--wait=false",
         )
         kubectl("delete", "pv", name, "--wait=false")
 
@@ -158,13 +169,14 @@ def test_a_replica_has_an_image_volume_where_every_node_has_them_and_else_a_copy
 
 @pytest.mark.usefixtures("install")
 def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: WalkRegistry) -> None:
-    apply(story.training_job(registry, "digits-v2", "forest"))
+    apply(walk_objects.training_job(registry, "digits-v2", "forest"))
     wait("create", "modelversion/digits-v2")
     wait("condition=Ready", "modelversion/digits-v2")
     with load(gateway()) as answers:
         apply(
-            story.inference(
-                story.predictor("stable", "digits-v1", 50), story.predictor("canary", "digits-v2", 50)
+            walk_objects.inference(
+                walk_objects.predictor("stable", "digits-v1", 50),
+                walk_objects.predictor("canary", "digits-v2", 50),
             )
         )
         wait("condition=Ready", "inference/digits")
@@ -180,7 +192,7 @@ def test_no_request_fails_while_a_second_arm_gets_its_weight(registry: WalkRegis
 def test_no_request_fails_while_a_predictor_rolls_out() -> None:
     before = {pod["metadata"]["name"] for pod in replicas()}
     with load(gateway()) as answers:
-        apply(story.inference(story.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
+        apply(walk_objects.inference(walk_objects.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
         deadline = time.monotonic() + 300
         while {pod["metadata"]["name"] for pod in replicas()} & before and time.monotonic() < deadline:
             time.sleep(1)
@@ -193,14 +205,14 @@ def test_no_request_fails_while_a_predictor_rolls_out() -> None:
 @pytest.mark.usefixtures("install")
 def test_a_request_is_answered_when_it_finds_no_replica() -> None:
     to_zero = {"minReplicas": 0, "maxReplicas": 2, "behavior": {"scaleToZero": {"idleSeconds": 5}}}
-    at_zero = story.predictor("stable", "digits-v2", 100, template=TEMPLATE, autoScale=to_zero)
-    apply(story.inference(at_zero))
+    at_zero = walk_objects.predictor("stable", "digits-v2", 100, template=TEMPLATE, autoScale=to_zero)
+    apply(walk_objects.inference(at_zero))
     deadline = time.monotonic() + 300
     while replicas() and time.monotonic() < deadline:
         time.sleep(1)
     assert replicas() == []
     predict_through_each_gateway()
-    apply(story.inference(story.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
+    apply(walk_objects.inference(walk_objects.predictor("stable", "digits-v2", 100, template=TEMPLATE)))
     wait("condition=Ready", "inference/digits")
 
 
@@ -220,19 +232,19 @@ def test_each_gateway_predicts_when_the_controllers_were_removed(install: Path) 
 
 @pytest.mark.usefixtures("install")
 def test_no_request_fails_when_the_leader_is_deleted_and_another_one_carries_out_a_change() -> None:
-    leader = holder()
+    deleted = leader()
     with load(gateway()) as answers:
-        kill(leader)
+        kill(deleted)
         deadline = time.monotonic() + 60
-        while holder() in ("", leader):
+        while leader() in ("", deleted):
             assert time.monotonic() < deadline, "nobody else leads"
             time.sleep(0.5)
-        apply(story.inference(*both_arms()))
+        apply(walk_objects.inference(*both_arms()))
         await_answers_of("canary", answers)
     assert answers["failed"] == 0, answers
     wait("condition=Ready", "inference/digits")
     deadline = time.monotonic() + 60
-    while len(deployments := items("deployments", f"--namespace={story.NAMESPACE}")) != 2:
+    while len(deployments := items("deployments", f"--namespace={walk_objects.NAMESPACE}")) != 2:
         assert time.monotonic() < deadline, [deployment["metadata"]["name"] for deployment in deployments]
         time.sleep(1)
 
@@ -287,7 +299,12 @@ def test_no_request_fails_while_a_node_is_drained() -> None:
 def test_only_a_request_in_flight_at_the_lost_node_fails_at_the_gateway_of_another_node() -> None:
     # A drain may have left all Pods on one node.
     kubectl("--namespace=slipway-system", "rollout", "restart", "deployment")
-    kubectl(f"--namespace={story.NAMESPACE}", "delete", "pods", f"--selector={names.INFERENCE_LABEL}=digits")
+    kubectl(
+        f"--namespace={walk_objects.NAMESPACE}",
+        "delete",
+        "pods",
+        f"--selector={names.INFERENCE_LABEL}=digits",
+    )
     rolled_out()
     await_replicas_on_two_nodes()
     lost, other = (pod["spec"]["nodeName"] for pod in pods("gateway")[:2])

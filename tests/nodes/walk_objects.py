@@ -1,4 +1,4 @@
-"""The objects of the walk: an installation and a story of digits for a cluster's registry, from the shipped
+"""The objects of the walk: an installation and models of digits for a cluster's registry, from the shipped
 manifests and samples.
 
 The images are those of `make images PREFIX=REGISTRY`: components, transfer, sklearn and python.
@@ -88,8 +88,8 @@ def _patch(name: str, pod: Object) -> Object:
     }
 
 
-def surroundings(registry: WalkRegistry) -> list[Object]:
-    """Return the namespace of the story and the Model, whose registry needs no login."""
+def namespace_and_model(registry: WalkRegistry) -> list[Object]:
+    """Return the namespace, with the registry's authority, and the Model, whose registry needs no login."""
     model, _ = _sample()
     model["spec"]["registry"] = {"repository": registry.models}
     authorities = {
@@ -167,7 +167,7 @@ def training_job_on_claim(registry: WalkRegistry, version: str, claim_name: str)
 
 
 def _sample() -> tuple[Object, Object]:
-    """Return the Model and the Job of the sample, in the namespace of the story."""
+    """Return the Model and the Job of the sample, in the namespace of the walk_objects."""
     text = (MANIFESTS / "samples" / "captured-job.yaml").read_text()
     model, job = copy.deepcopy(list(yaml.safe_load_all(text)))
     for obj in (model, job):
@@ -188,7 +188,7 @@ def predictor(name: str, version: str, weight: int, **fields: Any) -> Object:
 
 
 def inference(*predictors: Object) -> Object:
-    """Return the Inference of the story."""
+    """Return the Inference of the walk_objects."""
     return {
         "apiVersion": "slipway.dev/v1alpha1",
         "kind": "Inference",
