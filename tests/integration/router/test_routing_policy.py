@@ -112,7 +112,9 @@ async def post(session: aiohttp.ClientSession, rig: GatewayRig) -> Reply:
         return Reply(response.status, response.headers, body, seconds)
 
 
-def digits(spec: dict[str, Any], backend: dict[str, Any] | None = None, **arms: int) -> dict[str, Any]:
+def route_to_digits(
+    spec: dict[str, Any], backend: dict[str, Any] | None = None, **arms: int
+) -> dict[str, Any]:
     """Return a Route with these fields, and these fields of its backends."""
     result = route("digits", list((arms or {"a": 10_000}).items()))
     result["spec"] |= spec
@@ -147,11 +149,11 @@ async def clusters(rig: GatewayRig) -> str:
 
 
 async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) -> None:
-    limits = {"timeouts": {"perTry": "600ms"}, "retries": {"on": ["Unsent", "Lost"]}}
+    routing = {"timeouts": {"perTry": "600ms"}, "retries": {"on": ["Unsent", "Lost"]}}
     async with (
         replica(FIRST, never_answer) as hung,
         replica(SECOND) as healthy,
-        serving(tmp_path, digits(limits), {"a": [FIRST, SECOND]}) as (rig, session),
+        serving(tmp_path, route_to_digits(routing), {"a": [FIRST, SECOND]}) as (rig, session),
     ):
         replies = [await post(session, rig) for _ in range(8)]
     assert {reply.status for reply in replies} == {200}
@@ -162,15 +164,17 @@ async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) 
 
 
 async def test_a_predictors_own_timeout_and_retries_replace_the_services(tmp_path: Path) -> None:
-    spec = digits({"timeouts": {"perTry": "30s"}, "retries": {"on": ["Unsent"], "attempts": 0}})
-    spec["spec"]["backends"][0] |= {
+    digits_route = route_to_digits(
+        {"timeouts": {"perTry": "30s"}, "retries": {"on": ["Unsent"], "attempts": 0}}
+    )
+    digits_route["spec"]["backends"][0] |= {
         "timeouts": {"request": "300ms"},
         "retries": {"on": ["Unsent", "Lost"], "attempts": 2},
     }
     async with (
         replica(FIRST, never_answer) as hung,
         replica(SECOND),
-        serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session),
+        serving(tmp_path, digits_route, {"a": [FIRST, SECOND]}) as (rig, session),
     ):
         replies = [await post(session, rig) for _ in range(8)]
     assert {reply.status for reply in replies} == {200}
@@ -179,10 +183,10 @@ async def test_a_predictors_own_timeout_and_retries_replace_the_services(tmp_pat
 
 
 async def test_a_request_is_504_with_its_reason_when_no_replica_answers_in_time(tmp_path: Path) -> None:
-    limits = {"timeouts": {"perTry": "200ms"}, "retries": {"on": ["Unsent"]}}
+    routing = {"timeouts": {"perTry": "200ms"}, "retries": {"on": ["Unsent"]}}
     async with (
         replica(FIRST, never_answer),
-        serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session),
+        serving(tmp_path, route_to_digits(routing), {"a": [FIRST]}) as (rig, session),
     ):
         reply = await post(session, rig)
     assert (reply.status, reply.body["reason"]) == (504, "Timeout")
@@ -190,10 +194,10 @@ async def test_a_request_is_504_with_its_reason_when_no_replica_answers_in_time(
 
 
 async def test_a_try_timeout_ends_with_the_first_byte_so_a_stream_goes_on(tmp_path: Path) -> None:
-    limits = {"timeouts": {"perTry": "200ms"}}
+    routing = {"timeouts": {"perTry": "200ms"}}
     async with (
         replica(FIRST, stream_for(0.8)),
-        serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session),
+        serving(tmp_path, route_to_digits(routing), {"a": [FIRST]}) as (rig, session),
         session.post(f"{rig.url}/default/digits/v2/x") as response,
     ):
         assert await response.read() == b"x" * 10
@@ -209,7 +213,7 @@ async def test_a_request_timeout_bounds_the_whole_answer(
 ) -> None:
     async with (
         replica(FIRST, never_answer) as state,
-        serving(tmp_path, digits(spec, backend), {"a": [FIRST]}) as (rig, session),
+        serving(tmp_path, route_to_digits(spec, backend), {"a": [FIRST]}) as (rig, session),
     ):
         reply = await post(session, rig)
         assert (reply.status, reply.body["reason"]) == (504, "Timeout")
@@ -223,8 +227,10 @@ async def test_a_lost_request_is_repeated_only_by_a_rule_of_the_route(tmp_path: 
     for causes, expected in ((["Unsent"], 503), (["Unsent", "Lost"], 200)):
         root = tmp_path / "-".join(causes)
         async with replica(FIRST, close_without_answer) as dying, replica(SECOND):
-            spec = digits({"retries": {"on": causes}}, {"ejection": {"consecutiveFailures": 0}})
-            async with serving(root, spec, {"a": [FIRST, SECOND]}) as (rig, session):
+            digits_route = route_to_digits(
+                {"retries": {"on": causes}}, {"ejection": {"consecutiveFailures": 0}}
+            )
+            async with serving(root, digits_route, {"a": [FIRST, SECOND]}) as (rig, session):
                 replies = [await post(session, rig) for _ in range(12)]
         assert dying.requests > 0
         assert max(reply.status for reply in replies) == expected
@@ -237,26 +243,26 @@ async def test_an_unavailable_answer_is_repeated_by_a_rule_of_the_route(tmp_path
     for causes, expected in ((["Unsent"], {200, 503}), (["Unavailable"], {200})):
         root = tmp_path / "-".join(causes)
         async with replica(FIRST, answer_busy), replica(SECOND):
-            spec = digits({"retries": {"on": causes}})
-            async with serving(root, spec, {"a": [FIRST, SECOND]}) as (rig, session):
+            digits_route = route_to_digits({"retries": {"on": causes}})
+            async with serving(root, digits_route, {"a": [FIRST, SECOND]}) as (rig, session):
                 statuses = {(await post(session, rig)).status for _ in range(12)}
         assert statuses == expected
 
 
 async def test_no_retry_is_made_without_attempts(tmp_path: Path) -> None:
     async with replica(FIRST, close_without_answer) as dying:
-        spec = digits({"retries": {"on": ["Unsent", "Lost"], "attempts": 0}})
-        async with serving(tmp_path, spec, {"a": [FIRST]}) as (rig, session):
+        digits_route = route_to_digits({"retries": {"on": ["Unsent", "Lost"], "attempts": 0}})
+        async with serving(tmp_path, digits_route, {"a": [FIRST]}) as (rig, session):
             assert (await post(session, rig)).status == 503
     assert dying.requests == 1
 
 
 async def test_another_predictor_answers_when_the_only_replica_of_one_is_gone(tmp_path: Path) -> None:
-    spec = digits({}, a=5000, b=5000)
+    digits_route = route_to_digits({}, a=5000, b=5000)
     # nothing listens at FIRST, which Envoy does not know yet
     async with (
         replica(OTHER) as other,
-        serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
+        serving(tmp_path, digits_route, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
     ):
         replies = [await post(session, rig) for _ in range(30)]
     assert {reply.status for reply in replies} == {200}
@@ -265,10 +271,10 @@ async def test_another_predictor_answers_when_the_only_replica_of_one_is_gone(tm
 
 
 async def test_a_predictor_without_weight_gets_no_retry(tmp_path: Path) -> None:
-    spec = route("digits", [("a", 10_000)], unweighted=["b"])
+    digits_route = route("digits", [("a", 10_000)], unweighted=["b"])
     async with (
         replica(OTHER) as other,
-        serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
+        serving(tmp_path, digits_route, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
     ):
         replies = [await post(session, rig) for _ in range(10)]
     assert {reply.status for reply in replies} == {503}
@@ -284,9 +290,12 @@ async def test_sticky_callers_stay_at_their_predictor_without_a_rule_of_the_rout
     tmp_path: Path, retries: dict[str, bool], expected: set[int]
 ) -> None:
     sticky = {"header": "x-user-id", "salt": "spring"}
-    spec = digits({"retries": retries, "sticky": sticky}, a=5000, b=5000)
+    digits_route = route_to_digits({"retries": retries, "sticky": sticky}, a=5000, b=5000)
     statuses = set()
-    async with replica(OTHER), serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
+    async with (
+        replica(OTHER),
+        serving(tmp_path, digits_route, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
+    ):
         for user in range(30):
             url, headers = f"{rig.url}/default/digits/v2/x", {"x-user-id": str(user)}
             async with session.post(url, headers=headers) as response:
@@ -295,8 +304,11 @@ async def test_sticky_callers_stay_at_their_predictor_without_a_rule_of_the_rout
 
 
 async def test_requests_above_the_limit_are_429_with_retry_after_and_reason(tmp_path: Path) -> None:
-    spec = digits({}, {"limits": {"requests": 3}})
-    async with replica(FIRST, stream_for(1.0)), serving(tmp_path, spec, {"a": [FIRST]}) as (rig, session):
+    digits_route = route_to_digits({}, {"limits": {"requests": 3}})
+    async with (
+        replica(FIRST, stream_for(1.0)),
+        serving(tmp_path, digits_route, {"a": [FIRST]}) as (rig, session),
+    ):
         answers = [session.post(f"{rig.url}/default/digits/v2/x") for _ in range(8)]
         responses = await asyncio.gather(*answers)
         counts = Counter(response.status for response in responses)
@@ -313,7 +325,7 @@ async def test_errors_of_the_gateway_have_openais_form_for_requests_of_its_api(t
         async with session.post(f"{rig.url}/default/{path}") as response:
             return response.status, response.headers.get("retry-after"), await response.json()
 
-    async with serving(tmp_path, digits({}), {}) as (rig, session):
+    async with serving(tmp_path, route_to_digits({}), {}) as (rig, session):
         for path in ("v1/chat/completions", "v1/completions?a=/b", "v1/models", "v1/models/org/m"):
             status, retry_after, body = await refused(f"digits/{path}")
             assert (status, retry_after) == (503, "1")
@@ -328,13 +340,13 @@ async def test_errors_of_the_gateway_have_openais_form_for_requests_of_its_api(t
 
 
 async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp_path: Path) -> None:
-    spec = digits(
+    digits_route = route_to_digits(
         {"retries": {"on": ["Unsent", "Lost"]}}, {"ejection": {"consecutiveFailures": 3, "duration": "60s"}}
     )
     async with (
         replica(FIRST, close_without_answer) as failing,
         replica(SECOND) as healthy,
-        serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session),
+        serving(tmp_path, digits_route, {"a": [FIRST, SECOND]}) as (rig, session),
     ):
         while failing.requests < 3:
             assert (await post(session, rig)).status == 200
@@ -342,7 +354,7 @@ async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp
         for _ in range(40):
             assert (await post(session, rig)).status == 200
         assert failing.requests == 3
-        await rig.serve([spec], [endpoint_slice("digits-a", [SECOND])])
+        await rig.serve([digits_route], [endpoint_slice("digits-a", [SECOND])])
         healthy.answer = close_without_answer
         for _ in range(5):
             assert (await post(session, rig)).body["reason"] == "ReplicaFailed"
@@ -352,11 +364,11 @@ async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp
 
 @pytest.mark.parametrize("errors", [0, 3, 8])
 async def test_server_errors_eject_a_replica_only_by_a_rule_of_the_route(tmp_path: Path, errors: int) -> None:
-    spec = digits({}, {"ejection": {"consecutiveServerErrors": errors, "duration": "60s"}})
+    digits_route = route_to_digits({}, {"ejection": {"consecutiveServerErrors": errors, "duration": "60s"}})
     async with (
         replica(FIRST, answer_busy) as busy,
         replica(SECOND),
-        serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session),
+        serving(tmp_path, digits_route, {"a": [FIRST, SECOND]}) as (rig, session),
     ):
         for _ in range(100):
             if busy.requests == (errors or 10):
@@ -371,7 +383,7 @@ async def test_server_errors_eject_a_replica_only_by_a_rule_of_the_route(tmp_pat
 
 
 async def test_a_changed_policy_reaches_a_service_under_load_without_a_failed_request(tmp_path: Path) -> None:
-    async with replica(FIRST), serving(tmp_path, digits({}), {"a": [FIRST]}) as (rig, session):
+    async with replica(FIRST), serving(tmp_path, route_to_digits({}), {"a": [FIRST]}) as (rig, session):
         stop = asyncio.Event()
 
         async def load() -> set[int]:
@@ -384,6 +396,6 @@ async def test_a_changed_policy_reaches_a_service_under_load_without_a_failed_re
         up = [endpoint_slice("digits-a", [FIRST])]
         for number in range(10):
             policy = {"limits": {"requests": 100 + number}, "ejection": {"consecutiveFailures": 3 + number}}
-            await rig.serve([digits({"timeouts": {"perTry": f"{5 + number}s"}}, policy)], up)
+            await rig.serve([route_to_digits({"timeouts": {"perTry": f"{5 + number}s"}}, policy)], up)
         stop.set()
         assert set().union(*await asyncio.gather(*clients)) == {200}
