@@ -50,12 +50,12 @@ class _Source(NamedTuple):
     """
 
     path: Path
-    within: Path | None = None
+    trusted_root: Path | None = None
     """No component of `path` below this directory may be a link; None checks the last component only."""
-    reader: int | None = None
+    reader_uid: int | None = None
     """Id of the user who must be able to read all files; None for no user."""
-    apart: Path | None = None
-    """A directory that `path` must not overlap, in either direction: the data directory; None for none."""
+    data_dir: Path | None = None
+    """The data directory; `path` must neither contain it nor be in it. None for none."""
 
 
 class ImageBuilder:
@@ -254,8 +254,8 @@ class ImageBuilder:
             output = await self._job_output(job)
             # An emptyDir of the Pod lies in the data directory; a hostPath must not expose that directory.
             is_of_pod = output.volume.is_relative_to(self._data.pods / output.pod_uid)
-            reader = await asyncio.to_thread(self._user_of, output.pod_uid)
-            return _Source(output.path, output.volume, reader, None if is_of_pod else self._data.root)
+            reader_uid = await asyncio.to_thread(self._user_of, output.pod_uid)
+            return _Source(output.path, output.volume, reader_uid, None if is_of_pod else self._data.root)
         source = version["spec"]["source"]
         if "uri" in source and not source["uri"].startswith(FILE):
             return _Source(await self._fetch(version, source["uri"], report))
@@ -264,7 +264,7 @@ class ImageBuilder:
         # The copy that `slipway model import` made for this version lies in the data directory.
         copy = self._data.imports / meta["namespace"] / meta["name"]
         is_copy = await asyncio.to_thread(lambda: path.resolve() == copy.resolve())
-        return _Source(path, apart=None if is_copy else self._data.root)
+        return _Source(path, data_dir=None if is_copy else self._data.root)
 
     def _user_of(self, pod_uid: str) -> int | None:
         """Return the id of the Pod's user, whose files this process reads as root; None if it is not root."""
@@ -289,9 +289,9 @@ class ImageBuilder:
                 repository=planner.repository(version),
                 lineage=planner.lineage(version, job and job.object),
                 framework=version["spec"].get("framework", ""),
-                within=source.within,
-                reader=source.reader,
-                apart=source.apart,
+                trusted_root=source.trusted_root,
+                reader_uid=source.reader_uid,
+                data_dir=source.data_dir,
                 compression=model_spec.compression,
             )
         except PermissionError as error:  # only root reads everything

@@ -35,9 +35,9 @@ class Built:
     """Of `slipway.json`, else of the ModelVersion."""
     metrics: Mapping[str, float]
     source_revision: str
-    modelpack: str
+    modelpack_digest: str
     """Digest of the ModelPack manifest over the same blobs."""
-    lineage: str
+    lineage_digest: str
     """Digest of the lineage document, which refers to the image."""
 
 
@@ -48,9 +48,9 @@ def build_image(
     repository: str,
     lineage: Mapping[str, str],
     framework: str = "",
-    within: Path | None = None,
-    reader: int | None = None,
-    apart: Path | None = None,
+    trusted_root: Path | None = None,
+    reader_uid: int | None = None,
+    data_dir: Path | None = None,
     compression: Literal["none", "zstd"] = "none",
 ) -> Built:
     """Add the files below `path` to the store as an image. The same files give the same digest; a repeated
@@ -62,10 +62,10 @@ def build_image(
         repository: the image's name without tag or digest.
         lineage: origin of the files; stored beside the image, never in it.
         framework: of the ModelVersion; must agree with `slipway.json` if both name one.
-        within: no component of `path` below this directory may be a link: the volume's root for a Job's
+        trusted_root: no component of `path` below this directory may be a link: the volume's root for a Job's
             output.
-        reader: id of the user who must be able to read all files; None for no user.
-        apart: a directory that neither is in `path` nor contains it: the data directory.
+        reader_uid: id of the user who must be able to read all files; None for no user.
+        data_dir: the data directory; `path` must neither contain it nor be in it. None for none.
         compression: of the layers. Compressed layers are kept beside the tree, and may differ between
             versions of zstd.
 
@@ -73,19 +73,22 @@ def build_image(
         errors.Permanent: `EmptyOutput`, `InvalidOutput`, `InvalidManifest`, `TooManyFiles`.
         errors.Temporary: `OutputStillChanging`, `DiskFull`.
     """
-    with source.open_directory(path, within, reader=reader, apart=apart) as root, store.staging() as staging:
-        stamps = _walk(path, root, reader)
+    with (
+        source.open_directory(path, trusted_root, reader_uid=reader_uid, data_dir=data_dir) as root,
+        store.staging() as staging,
+    ):
+        stamps = _walk(path, root, reader_uid)
         disk.require_room(staging.path, sum(stamp.size for stamp in stamps.values()))
-        output = _read_manifest(root, stamps, framework)
+        output = _read_output_manifest(root, stamps, framework)
         plan = layers.plan(layers.LayerEntry(name, stamp.size) for name, stamp in stamps.items())
         built_layers = pack(root, stamps, plan, staging, compression)
-        _check_unchanged(root, stamps, reader)
+        _check_unchanged(root, stamps, reader_uid)
         files = tuple(sorted((f for layer in built_layers for f in layer.files), key=lambda f: f.path))
         list_layer, blob = oci.file_list_layer(files)
         staging.add(blob)
         documents = oci.documents([*built_layers, list_layer], output)
         digest = staging.add(documents.image)
-        modelpack, lineage_digest = _stage_documents(staging, documents, repository, lineage)
+        modelpack_digest, lineage_digest = _stage_documents(staging, documents, repository, lineage)
         store.commit(staging, digest, files)
     return Built(
         digest=digest,
@@ -96,25 +99,25 @@ def build_image(
         framework=output.framework or framework,
         metrics=output.metrics,
         source_revision=output.source_revision,
-        modelpack=modelpack,
-        lineage=lineage_digest,
+        modelpack_digest=modelpack_digest,
+        lineage_digest=lineage_digest,
     )
 
 
-def _walk(path: Path, root: int, reader: int | None) -> dict[str, disk.FileStamp]:
-    """Return the stamps of the files below the opened directory: at least one besides the manifest.
+def _walk(path: Path, root: int, reader_uid: int | None) -> dict[str, disk.FileStamp]:
+    """Return the stamps of the files below the opened directory: at least one besides `slipway.json`.
 
     Raises:
         errors.Permanent: `EmptyOutput`, and the reasons of `source.walk`.
         errors.Temporary: `OutputStillChanging`.
     """
-    stamps = source.walk(root, reader)
+    stamps = source.walk(root, reader_uid)
     if not set(stamps) - {names.MANIFEST_FILE}:
         raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
     return stamps
 
 
-def _read_manifest(
+def _read_output_manifest(
     root: int, stamps: Mapping[str, disk.FileStamp], framework: str
 ) -> output_manifest.OutputManifest:
     if names.MANIFEST_FILE not in stamps:
@@ -142,8 +145,8 @@ def _stage_documents(
     return staging.add(documents.modelpack), staging.add(manifest)
 
 
-def _check_unchanged(root: int, stamps: Mapping[str, disk.FileStamp], reader: int | None) -> None:
-    now = source.walk(root, reader)
+def _check_unchanged(root: int, stamps: Mapping[str, disk.FileStamp], reader_uid: int | None) -> None:
+    now = source.walk(root, reader_uid)
     for path in sorted(now.keys() | stamps.keys()):
         if now.get(path) != stamps.get(path):
             raise source.still_changing(path)

@@ -29,40 +29,40 @@ MAX_FILES = 10_000
 
 @contextmanager
 def open_directory(
-    source: Path, within: Path | None, *, reader: int | None = None, apart: Path | None = None
+    source: Path, trusted_root: Path | None, *, reader_uid: int | None = None, data_dir: Path | None = None
 ) -> Iterator[int]:
     """Yield a descriptor of the source directory.
 
     Args:
         source: an absolute directory.
-        within: no component below this directory may be a link, nor may a link that another user may change
-            lead to it; None checks the last component only.
-        reader: id of the user who must be able to read it; None for no user.
-        apart: a directory that neither is in the source nor contains it; None for none.
+        trusted_root: no component below this directory may be a link, nor may a link that another user may
+            change lead to it; None checks the last component only.
+        reader_uid: id of the user who must be able to read it; None for no user.
+        data_dir: the data directory; `source` must neither contain it nor be in it. None for none.
 
     Raises:
         errors.Permanent: `InvalidOutput`, not absolute, missing, a link, not a directory, or forbidden.
     """
-    base = within or source.parent
+    base = trusted_root or source.parent
     if not source.is_absolute() or ".." in source.parts or not source.is_relative_to(base):
         raise errors.Permanent(
             "InvalidOutput", f"{source}: must be an absolute path below {base} without `..`"
         )
     at = source
     try:
-        fd = _open_base(base, may_be_replaced=within is not None)
+        fd = _open_base(base, may_be_replaced=trusted_root is not None)
         try:
             at = base
             for part in source.relative_to(base).parts:
-                if within is not None:
-                    _check_reader(str(at), os.fstat(fd), reader, _ENTER)
+                if trusted_root is not None:
+                    _check_reader(str(at), os.fstat(fd), reader_uid, _ENTER)
                 at = at / part
                 inner = os.open(part, _DIRECTORY, dir_fd=fd)
                 os.close(fd)
                 fd = inner
-            _check_reader(str(at), os.fstat(fd), reader, _LIST)
-            if apart is not None:
-                _check_apart(source, fd, apart)
+            _check_reader(str(at), os.fstat(fd), reader_uid, _LIST)
+            if data_dir is not None:
+                _check_apart(source, fd, data_dir)
             yield fd
         finally:
             os.close(fd)
@@ -92,13 +92,13 @@ def _open_base(base: Path, *, may_be_replaced: bool) -> int:
         os.close(fd)
 
 
-def _check_apart(source: Path, fd: int, apart: Path) -> None:
-    """Refuse the open directory `fd` if it contains `apart`, lies in it, or is in another mount namespace.
+def _check_apart(source: Path, fd: int, data_dir: Path) -> None:
+    """Refuse the open directory `fd` if it contains `data_dir`, lies in it, or is in another mount namespace.
 
     The real path is read from the descriptor, as `source` may lead through links. For a directory of another
     mount namespace (below `/proc/PID/root`) that path names another file or none.
     """
-    real, forbidden = Path(f"/proc/self/fd/{fd}").readlink(), apart.resolve()
+    real, forbidden = Path(f"/proc/self/fd/{fd}").readlink(), data_dir.resolve()
     try:
         is_named = os.path.samestat(real.stat(), os.fstat(fd))
     except OSError:
@@ -113,24 +113,24 @@ def _check_apart(source: Path, fd: int, apart: Path) -> None:
         )
 
 
-def _check_reader(path: str, status: os.stat_result, reader: int | None, wanted: int) -> None:
-    """Check that the user `reader` owns the file, or that others have the permission bits `wanted`."""
-    if reader is None or status.st_uid == reader or status.st_mode & wanted == wanted:
+def _check_reader(path: str, status: os.stat_result, reader_uid: int | None, wanted: int) -> None:
+    """Check that the user `reader_uid` owns the file, or that others have the permission bits `wanted`."""
+    if reader_uid is None or status.st_uid == reader_uid or status.st_mode & wanted == wanted:
         return
     raise errors.Permanent(
         "InvalidOutput",
-        f"{path}: must be readable for the Pod's user {reader}, got owner {status.st_uid} and mode "
+        f"{path}: must be readable for the Pod's user {reader_uid}, got owner {status.st_uid} and mode "
         f"{stat.S_IMODE(status.st_mode):04o}",
     )
 
 
-def walk(root: int, reader: int | None = None) -> dict[str, FileStamp]:
+def walk(root: int, reader_uid: int | None = None) -> dict[str, FileStamp]:
     """Return the stamps of all files below an open directory, by relative path.
 
     Args:
         root: descriptor of the directory.
-        reader: as of `open_directory`; the change time in a stamp makes sure that a file of this stamp has
-            the owner and the mode that were checked.
+        reader_uid: as of `open_directory`; the change time in a stamp makes sure that a file of this stamp
+            has the owner and the mode that were checked.
 
     Raises:
         errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, too deep directories, and
@@ -139,13 +139,13 @@ def walk(root: int, reader: int | None = None) -> dict[str, FileStamp]:
     """
     stamps: dict[str, FileStamp] = {}
     try:
-        _walk(root, "", stamps, reader, 0)
+        _walk(root, "", stamps, reader_uid, 0)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise still_changing(str(error.filename)) from error
     return stamps
 
 
-def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], reader: int | None, depth: int) -> None:
+def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], reader_uid: int | None, depth: int) -> None:
     if depth > layers.MAX_DEPTH:
         raise errors.Permanent("InvalidOutput", f"{prefix!r}: more than {layers.MAX_DEPTH} directories deep")
     with os.scandir(fd) as listing:
@@ -156,13 +156,13 @@ def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], reader: int | None
         if stat.S_ISDIR(status.st_mode):
             inner = os.open(name, _DIRECTORY, dir_fd=fd)
             try:
-                _check_reader(repr(path), os.fstat(inner), reader, _LIST)
-                _walk(inner, f"{path}/", stamps, reader, depth + 1)
+                _check_reader(repr(path), os.fstat(inner), reader_uid, _LIST)
+                _walk(inner, f"{path}/", stamps, reader_uid, depth + 1)
             finally:
                 os.close(inner)
             continue
         _check_file(path, status)
-        _check_reader(repr(path), status, reader, stat.S_IROTH)
+        _check_reader(repr(path), status, reader_uid, stat.S_IROTH)
         stamps[path] = FileStamp.of(status)
         if len(stamps) > MAX_FILES:
             raise errors.Permanent("TooManyFiles", f"more than {MAX_FILES} files: pack small ones together")

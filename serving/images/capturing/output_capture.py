@@ -70,7 +70,7 @@ def _build(output: CaptureSource, store: ModelStore, repository: str) -> Built:
             repository=repository,
             lineage=output.lineage,
             framework=output.framework,
-            within=output.volume,
+            trusted_root=output.volume,
             compression=output.compression,
         )
     except PermissionError as error:

@@ -106,8 +106,8 @@ class StoreRig:
         if store.has(self.built.digest):
             assert store.verify(self.built.digest, deep=True) == self.built.files
             assert {oci.digest_of(document) for _, document in store.referrers(self.built.digest)} == {
-                self.built.modelpack,
-                self.built.lineage,
+                self.built.modelpack_digest,
+                self.built.lineage_digest,
             }
         else:
             assert self.listing() == self.empty

@@ -82,8 +82,8 @@ def test_digest_depends_on_the_files_and_not_on_times_modes_or_job(
         path.chmod(0o700)
     second_store = ModelStore(tmp_path / "other")
     second = build_image(copied, second_store, repository="elsewhere/m", lineage={"kind": "Job", "uid": "u2"})
-    assert (second.digest, second.modelpack) == (first.digest, first.modelpack)
-    assert second.lineage != first.lineage
+    assert (second.digest, second.modelpack_digest) == (first.digest, first.modelpack_digest)
+    assert second.lineage_digest != first.lineage_digest
 
 
 def test_second_capture_of_the_same_files_changes_nothing(trained: Path, store: ModelStore) -> None:
@@ -156,7 +156,7 @@ def test_link_in_the_path_below_the_volume_is_refused(
     volume = tmp_path / "volume"
     volume.mkdir()
     (volume / "run").symlink_to(trained)
-    refused(volume / "run" / "vocabulary", store, "InvalidOutput", "run", within=volume)
+    refused(volume / "run" / "vocabulary", store, "InvalidOutput", "run", trusted_root=volume)
 
 
 @pytest.mark.parametrize("path", ["relative", "/nowhere/at/all", "/tmp/../etc"])
@@ -292,7 +292,7 @@ def test_modelpack_and_lineage_refer_to_the_image(trained: Path, store: ModelSto
     types = {
         descriptor["digest"]: descriptor["artifactType"] for descriptor, _ in store.referrers(built.digest)
     }
-    assert types == {built.modelpack: oci.MODELPACK_TYPE, built.lineage: oci.LINEAGE_TYPE}
+    assert types == {built.modelpack_digest: oci.MODELPACK_TYPE, built.lineage_digest: oci.LINEAGE_TYPE}
     for descriptor, document in store.referrers(built.digest):
         assert oci.digest_of(document) == descriptor["digest"]
         assert b"".join(store.read_blob(descriptor["digest"])) == document
@@ -309,17 +309,17 @@ def test_output_is_refused_when_the_reader_may_not_read_a_part_of_it(
 ) -> None:
     volume = trained.parent
     volume.chmod(0o711)
-    assert grab(trained, store, within=volume, reader=os.getuid()).size
+    assert grab(trained, store, trusted_root=volume, reader_uid=os.getuid()).size
     (trained / name).chmod(mode)
     with pytest.raises(errors.Permanent, match=f"user {STRANGER}, got owner .* mode {mode:04o}") as caught:
-        grab(trained, store, within=volume, reader=STRANGER)
+        grab(trained, store, trusted_root=volume, reader_uid=STRANGER)
     assert caught.value.reason == "InvalidOutput"
     assert (name or trained.name) in str(caught.value)
     (trained / name).chmod(0o755)
-    assert grab(trained, store, within=volume, reader=STRANGER).size
+    assert grab(trained, store, trusted_root=volume, reader_uid=STRANGER).size
     volume.chmod(0o700)
     with pytest.raises(errors.Permanent, match=f"^{volume}: must be readable"):
-        grab(trained, store, within=volume, reader=STRANGER)
+        grab(trained, store, trusted_root=volume, reader_uid=STRANGER)
 
 
 def test_output_is_still_changing_when_its_mode_changes_after_the_check(trained: Path) -> None:
@@ -338,8 +338,10 @@ def test_source_is_refused_when_it_is_not_apart_from_the_data_directory(
     place: str, trained: Path, store: ModelStore, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(trained)
-    refused(tmp_path / place, store, "InvalidOutput", "must be apart from the data directory", apart=trained)
-    assert grab(trained, store, apart=tmp_path / "out2").size
+    refused(
+        tmp_path / place, store, "InvalidOutput", "must be apart from the data directory", data_dir=trained
+    )
+    assert grab(trained, store, data_dir=tmp_path / "out2").size
 
 
 @pytest.mark.root
@@ -356,5 +358,5 @@ def test_source_is_refused_when_it_lies_in_another_mount_namespace(
         assert process.stdout.readline() == b"mounted\n"
         path = Path(f"/proc/{process.pid}/root{tmp_path / 'elsewhere'}")
         assert list(path.iterdir())
-        refused(path, store, "InvalidOutput", "must be a directory of the machine's own", apart=trained)
+        refused(path, store, "InvalidOutput", "must be a directory of the machine's own", data_dir=trained)
         process.kill()

@@ -140,7 +140,7 @@ async def test_a_pull_leaves_out_a_signature_of_which_payloads_are_layers_of_the
     fake: FakeRegistry, store: ModelStore, built: Built, transfer: Transfer
 ) -> None:
     add(fake, signature_of_layers(store, built))
-    assert await transfer() == {built.modelpack, built.lineage}
+    assert await transfer() == {built.modelpack_digest, built.lineage_digest}
 
 
 @pytest.mark.parametrize("kind", [signing.SIGNATURE_ARTIFACT, oci.LINEAGE_TYPE, oci.MODELPACK_TYPE])
@@ -178,7 +178,7 @@ async def test_a_signed_image_is_pulled_without_a_document_about_it_that_is_malf
         )
     assert pulled == built.digest
     assert signers == {signing.fingerprint(key.public_key())}
-    assert referrers_in(second_store, built) > {built.modelpack, built.lineage}
+    assert referrers_in(second_store, built) > {built.modelpack_digest, built.lineage_digest}
     assert oci.digest_of(malformed) not in referrers_in(second_store, built)
     keys = signing.by_fingerprint([key.public_key()])
     assert signatures.signers_in_store(second_store, built.digest, keys) == frozenset(keys)
@@ -215,7 +215,7 @@ async def test_a_document_is_left_out_when_a_blob_of_it_refers_to_the_image_too(
     hidden = signature_of_layers(store, built)
     fake.blobs[oci.digest_of(hidden)] = hidden
     add(fake, about(store, built, oci.LINEAGE_TYPE, [oci.descriptor("x", hidden)]))
-    assert await transfer() == {built.modelpack, built.lineage}
+    assert await transfer() == {built.modelpack_digest, built.lineage_digest}
 
 
 async def test_documents_of_one_kind_are_pulled_up_to_a_number(
@@ -228,7 +228,7 @@ async def test_documents_of_one_kind_are_pulled_up_to_a_number(
     monkeypatch.setattr(PULL, "_MAX_REFERRERS", 3)
     add(fake, *(about(store, built, oci.LINEAGE_TYPE, [], annotations={"n": str(n)}) for n in range(5)))
     pulled = await transfer()
-    assert built.modelpack in pulled
+    assert built.modelpack_digest in pulled
     assert len(pulled) == 1 + 3
 
 
@@ -244,8 +244,8 @@ async def test_documents_are_pulled_up_to_a_number_of_bytes(
     fake.blobs.update((oci.digest_of(blob), blob) for blob in large)
     add(fake, *(about(store, built, oci.LINEAGE_TYPE, [oci.descriptor("x", blob)]) for blob in large))
     pulled = await transfer()
-    assert built.modelpack in pulled
-    assert 0 < len(pulled - {built.modelpack, built.lineage}) <= 2
+    assert built.modelpack_digest in pulled
+    assert 0 < len(pulled - {built.modelpack_digest, built.lineage_digest}) <= 2
 
 
 async def test_no_further_page_of_referrers_is_read_when_there_are_too_many_bytes(
@@ -301,4 +301,4 @@ async def test_no_lineage_is_pulled_when_it_names_a_layer_of_the_image(
 ) -> None:
     layer = json.loads(store.read_manifest(built.digest))["layers"][0]
     add(fake, about(store, built, oci.LINEAGE_TYPE, [layer]))
-    assert await transfer() == {built.modelpack, built.lineage}
+    assert await transfer() == {built.modelpack_digest, built.lineage_digest}

@@ -153,7 +153,7 @@ async def test_referrers_are_listed_at_the_fallback_tag(
     pack = await manifests.get(registry, target.tagged("v1-modelpack"))
     assert {entry["artifactType"] for entry in listed} == {oci.MODELPACK_TYPE, oci.LINEAGE_TYPE}
     assert index.media_type == oci.INDEX_TYPE
-    assert pack.digest == built.modelpack
+    assert pack.digest == built.modelpack_digest
 
 
 @pytest.mark.usefixtures("pushed")
@@ -189,7 +189,7 @@ async def test_index_is_resolved_to_the_image_for_linux_amd64(
 ) -> None:
     descriptor = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
     entries = [
-        descriptor | {"digest": built.modelpack, "platform": {"os": "linux", "architecture": "arm64"}},
+        descriptor | {"digest": built.modelpack_digest, "platform": {"os": "linux", "architecture": "arm64"}},
         descriptor | {"platform": {"os": "linux", "architecture": "amd64"}},
     ]
     index = oci.encode({"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": entries})
@@ -213,7 +213,7 @@ async def test_artifact_that_is_no_image_is_refused(
     with pytest.raises(errors.Permanent) as raised:
         await pull(registry, second_store, target.tagged("v1-modelpack"))
     assert raised.value.reason == "InvalidImage"
-    assert not second_store.has(built.modelpack)
+    assert not second_store.has(built.modelpack_digest)
 
 
 async def test_reference_with_another_digest_is_refused_before_anything_is_sent(

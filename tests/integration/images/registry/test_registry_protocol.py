@@ -60,7 +60,7 @@ async def test_no_referrers_tag_is_written_when_the_registry_lists_referrers(
     fake.page = 1
     await push(registry, store, built.digest, target)
     listed = await referrers.find(registry, target, built.digest)
-    assert {entry["digest"] for entry in listed} == {built.modelpack, built.lineage}
+    assert {entry["digest"] for entry in listed} == {built.modelpack_digest, built.lineage_digest}
     assert {name for name in fake.manifests if not name.startswith("sha256:")} == {"v1", "v1-modelpack"}
 
 

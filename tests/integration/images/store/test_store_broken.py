@@ -247,11 +247,13 @@ def test_store_opens_when_a_referrer_is_damaged(
 ) -> None:
     registry = ModelStore(tmp_path / "registry")
     carry(store, registry, built.digest)
-    lineage = store.root / "blobs/sha256" / built.lineage.removeprefix("sha256:")
+    lineage = store.root / "blobs/sha256" / built.lineage_digest.removeprefix("sha256:")
     lineage.chmod(0o644)
     lineage.write_bytes(content)
     later = ModelStore(store.root)
-    assert [oci.digest_of(document) for _, document in later.referrers(built.digest)] == [built.modelpack]
+    assert [oci.digest_of(document) for _, document in later.referrers(built.digest)] == [
+        built.modelpack_digest
+    ]
     assert later.verify(built.digest, deep=True) == built.files
     later.remove(built.digest)
     carry(registry, later, built.digest)
