@@ -8,8 +8,8 @@ import numpy as np
 from serving.resources.tuning.load import ChatLoad, LengthRange
 from tuner.load.plan import LoadRequest
 
-_CHATS = 256
-"""Number of different chats, as engines share the work of equal prompts."""
+_CHAT_COUNT = 256
+"""Number of distinct chats: an engine's prefix cache answers equal prompts at less cost."""
 _WORDS = [
     "the",
     "a",
@@ -48,24 +48,24 @@ _WORDS = [
 
 
 def chats(load: ChatLoad, model_name: str, seed: int) -> tuple[LoadRequest, ...]:
-    """Return requests to OpenAI's chat completions; lengths are uniform in their logarithm.
+    """Return requests to OpenAI's chat completions; lengths are log-uniform.
 
     The answers have the drawn lengths with engines that know vLLM's `ignore_eos`, and at most those with
     others.
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     return tuple(
-        _chat(model_name, _length(load.prompt_words, draw), _length(load.output_tokens, draw), draw)
-        for _ in range(_CHATS)
+        _chat(model_name, _length(load.prompt_words, rng), _length(load.output_tokens, rng), rng)
+        for _ in range(_CHAT_COUNT)
     )
 
 
-def _length(lengths: LengthRange, draw: np.random.Generator) -> int:
-    return round(math.exp(draw.uniform(math.log(lengths.minimum), math.log(lengths.maximum))))
+def _length(lengths: LengthRange, rng: np.random.Generator) -> int:
+    return round(math.exp(rng.uniform(math.log(lengths.minimum), math.log(lengths.maximum))))
 
 
-def _chat(model_name: str, words: int, tokens: int, draw: np.random.Generator) -> LoadRequest:
-    prompt = " ".join(_WORDS[index] for index in draw.integers(0, len(_WORDS), words))
+def _chat(model_name: str, words: int, tokens: int, rng: np.random.Generator) -> LoadRequest:
+    prompt = " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
     body = {
         "model": model_name,
         "messages": [{"role": "user", "content": prompt}],

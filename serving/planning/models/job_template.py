@@ -8,9 +8,6 @@ from typing import Any
 
 from serving.objects import Object
 
-_SPEC = "spec"
-"""Field of a template with the Pod's spec."""
-
 
 def templates(job: Mapping[str, Any], paths: Iterable[str]) -> list[Object]:
     """Return the templates as Pods that have only a spec, in the order of their paths.
@@ -20,8 +17,8 @@ def templates(job: Mapping[str, Any], paths: Iterable[str]) -> list[Object]:
         paths: fields of the job with templates, such as `spec.replicatedJobs.template.spec.template`. A list
             on a path stands for each of its items.
     """
-    specs = (spec for path in paths for spec in _each(job, [*path.split("."), _SPEC]))
-    return [{"spec": spec} for spec in specs if _is_pod(spec)]
+    specs = (spec for path in paths for spec in _values_at(job, [*path.split("."), "spec"]))
+    return [{"spec": spec} for spec in specs if _is_pod_spec(spec)]
 
 
 def trimmed(job: Mapping[str, Any], paths: Iterable[str]) -> Object:
@@ -29,35 +26,35 @@ def trimmed(job: Mapping[str, Any], paths: Iterable[str]) -> Object:
     tree: Object = {}  # the keys of all paths, nested; a leaf is empty
     for path in paths:
         node = tree
-        for key in [*path.split("."), _SPEC]:
+        for key in [*path.split("."), "spec"]:
             node = node.setdefault(key, {})
-    kept = _pruned(job, tree) if tree else {}
+    kept = _trimmed(job, tree) if tree else {}
     return kept if isinstance(kept, dict) else {}
 
 
-def _each(value: Any, keys: list[str]) -> Iterator[Any]:
+def _values_at(value: Any, keys: list[str]) -> Iterator[Any]:
     """Yield the values at a path of keys, in each item of a list on the path."""
     if not keys:
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _each(item, keys)
+            yield from _values_at(item, keys)
     elif isinstance(value, dict) and keys[0] in value:
-        yield from _each(value[keys[0]], keys[1:])
+        yield from _values_at(value[keys[0]], keys[1:])
 
 
-def _pruned(value: Any, tree: Mapping[str, Any]) -> Any:
+def _trimmed(value: Any, tree: Mapping[str, Any]) -> Any:
     """Return a value without the parts that are not in the tree of keys; a leaf is kept whole."""
     if not tree:
         return value
     if isinstance(value, list):
-        return [_pruned(item, tree) for item in value]
+        return [_trimmed(item, tree) for item in value]
     if isinstance(value, dict):
-        return {key: _pruned(value[key], branch) for key, branch in tree.items() if key in value}
+        return {key: _trimmed(value[key], branch) for key, branch in tree.items() if key in value}
     return None
 
 
-def _is_pod(spec: Any) -> bool:
+def _is_pod_spec(spec: Any) -> bool:
     """Whether the fields of a Pod's spec that captures need have the shapes that Kubernetes gives them."""
     if not isinstance(spec, dict) or not _are_objects(spec.get("containers")):
         return False

@@ -169,7 +169,7 @@ class _Plan:
         return self._items
 
 
-_plan = schemas.once(_Plan)
+_plan = schemas.cached_by_schema(_Plan)
 
 
 def _fields(value: Any, plan: _Plan) -> Tree:
@@ -261,7 +261,7 @@ def element_of(item: Any, schema: Schema) -> str:
     return f"v:{_compact(item)}" if key is None else f"k:{_compact(key)}"
 
 
-@schemas.once
+@schemas.cached_by_schema
 def _only_key(schema: Schema) -> str:
     """Return the name of a list-map's key where it is one alphanumeric name, else an empty string."""
     keys = schemas.map_keys(schema)

@@ -95,7 +95,7 @@ def _program(expression: str) -> Any:
     return cel.compile(expression)
 
 
-@schemas.once
+@schemas.cached_by_schema
 def _evaluation(schema: Schema) -> Evaluation | None:
     """Return when the rules of a schema and of its parts are evaluated; None without rules. Cached."""
     rules = schema.get("x-kubernetes-validations") or ()

@@ -49,7 +49,7 @@ class _Places:
         """The schema of a list's items; None if it has no defaults inside."""
 
 
-_places = schemas.once(_Places)
+_places = schemas.cached_by_schema(_Places)
 
 
 def _has_defaults(schema: Schema) -> bool:

@@ -116,8 +116,7 @@ def is_atomic(schema: Schema) -> bool:
 def is_associative(schema: Schema) -> bool:
     """Whether a list's items are written and owned one by one: those of list-maps and sets.
 
-    A list that the schema does not describe is one value; of a map that it does not describe, the members are
-    owned one by one.
+    An undescribed list is owned as a whole; the members of an undescribed map are owned one by one.
     """
     return schema.get("x-kubernetes-list-type") in ("map", "set")
 
@@ -127,8 +126,8 @@ def path_step(key: str) -> str:
     return f".{key}" if key.replace("-", "").replace("_", "").isalnum() else f"[{key}]"
 
 
-def once(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
-    """Return the function with a cache by the identity of the schema: schemas are shared and never change.
+def cached_by_schema(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
+    """Return `make` with a cache by the schema's identity: schemas are shared and never change.
 
     The cache keeps each schema alive, so that no other one gets its `id`.
     """
@@ -136,7 +135,7 @@ def once(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
 
     def find(schema: Schema) -> T:
         known = made.get(id(schema))
-        if known is None or known[0] is not schema:
+        if known is None:
             known = made[id(schema)] = (schema, make(schema))
         return known[1]
 

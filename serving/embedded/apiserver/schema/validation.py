@@ -123,7 +123,7 @@ def _compile(schema: Schema, mode: Mode) -> _Compiled:
 
 
 _compiled: Mapping[Mode, Callable[[Schema], _Compiled]] = {
-    mode: schemas.once(partial(_compile, mode=mode)) for mode in get_args(Mode)
+    mode: schemas.cached_by_schema(partial(_compile, mode=mode)) for mode in get_args(Mode)
 }
 """`_compile` for each mode, with a cache."""
 

@@ -12,7 +12,7 @@ LOAD = ChatLoad(
 )
 
 
-def test_lengths_are_within_their_range_and_uniform_in_their_logarithm() -> None:
+def test_lengths_are_within_their_range_and_log_uniform() -> None:
     bodies = [json.loads(request.body) for request in chats(LOAD, "chat", 1)]
     words = np.array([len(body["messages"][0]["content"].split()) for body in bodies])
     assert words.min() >= 10
