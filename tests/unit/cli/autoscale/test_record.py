@@ -49,19 +49,19 @@ async def test_page_is_none_of_a_gateway_when_another_process_sends_too_much_or_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics, "MAX_BYTES", len(PAGE))
-    answers = [b"200 OK\r\n\r\n" + PAGE.encode()]
+    answers = {
+        "page": b"200 OK\r\n\r\n" + PAGE.encode(),
+        "moved": b"302 Found\r\nlocation: /page\r\n\r\n",
+        "long": b"200 OK\r\n\r\n" + PAGE.encode() + b"\n",
+    }
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 " + answers[-1])
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        writer.write(b"HTTP/1.1 " + answers[path.removeprefix("/")])
 
     async with tcp_server(answer) as port, http_reading.session() as session:
-        pages = {"gateway": f"http://127.0.0.1:{port}/metrics"}
-        assert (await record._read(session, pages, DIGITS)).keys() == {"gateway"}
-        answers.append(b"302 Found\r\nlocation: /\r\n\r\n" + PAGE.encode())
-        assert await record._read(session, pages, DIGITS) == {}
-        answers.append(b"200 OK\r\n\r\n" + PAGE.encode() + b"\n")
-        assert await record._read(session, pages, DIGITS) == {}
+        urls = {name: f"http://127.0.0.1:{port}/{name}" for name in answers}
+        assert (await record._read(session, urls, DIGITS)).keys() == {"page"}
 
 
 def test_requests_before_the_recording_are_not_counted() -> None:
