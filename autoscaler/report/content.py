@@ -18,6 +18,7 @@ from autoscaler.simulate.oracle import Oracle
 from autoscaler.simulate.scores import Scores, oracle_scores
 from autoscaler.simulate.workloads.service import Service
 from autoscaler.simulate.workloads.workload import Workload
+from serving import clock
 
 
 def of(
@@ -52,7 +53,7 @@ def of(
     ordered = [main, *(outcome for outcome in outcomes if outcome is not main)]
     return SimulationReport(
         name=workload.name,
-        generated_at=now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        generated_at=clock.rfc3339(now),
         version=version,
         service=_service(workload, simulated.unit, startup, limit, seed),
         assumed=simulated.assumed,

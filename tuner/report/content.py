@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serving import clock
 from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.tuning.load import ExperimentLoad
@@ -45,7 +46,7 @@ def of(
     chosen = answer.choice
     data = convergence.search_data(read)
     report = Report(
-        generated_at=now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        generated_at=clock.rfc3339(now),
         name=read.name,
         namespace=read.namespace,
         phase=read.status.phase,

@@ -6,8 +6,9 @@ prints them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from serving import clock
 from serving.objects import Object
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.resources.kinds import Kind
@@ -59,8 +60,8 @@ def of(pod: Object, before: Sample, after: Sample) -> Object | None:
     return {
         "kind": KIND.kind,
         "apiVersion": KIND.api_version,
-        "metadata": {**named, "creationTimestamp": _second(after.at)},
-        "timestamp": _second(after.at),
+        "metadata": {**named, "creationTimestamp": clock.rfc3339(after.at)},
+        "timestamp": clock.rfc3339(after.at),
         "window": f"{window_seconds:.3f}s",
         "containers": containers,
     }
@@ -69,7 +70,3 @@ def of(pod: Object, before: Sample, after: Sample) -> Object | None:
 def listing(items: list[Object]) -> Object:
     """Return a PodMetricsList. Its items have kind and apiVersion, unlike those of metrics-server."""
     return {"kind": f"{KIND.kind}List", "apiVersion": KIND.api_version, "metadata": {}, "items": items}
-
-
-def _second(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,9 +1,10 @@
 """Applies DELETE to an object: at once, or after its finalizers, its dependents or its grace period."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from serving import clock
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.admission.pod import MOST_GRACE_SECONDS
 from serving.embedded.apiserver.schema import pruning, schemas, validation
@@ -63,8 +64,8 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
         return obj  # another DELETE can only shorten the grace period
     if not is_deleting(obj) and meta.get("generation"):
         meta["generation"] += 1
-    due = datetime.fromisoformat(now).astimezone(UTC) + timedelta(seconds=grace)
-    meta["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+    due = datetime.fromisoformat(now) + timedelta(seconds=grace)
+    meta["deletionTimestamp"] = clock.rfc3339(due)
     meta["deletionGracePeriodSeconds"] = grace
     if kind == kinds.NAMESPACE:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}

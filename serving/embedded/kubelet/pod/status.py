@@ -1,9 +1,10 @@
 """The status of a Pod, as the kubelet reports it: phase, conditions, container statuses. Pure."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from serving import clock
 from serving.embedded.kubelet.pod import start_trace
 from serving.embedded.kubelet.pod.lifecycle import (
     Container,
@@ -28,11 +29,6 @@ ConditionState = tuple[str, bool, str, str]
 """A condition without its times: type, whether the status is True, reason, message."""
 
 
-def rfc3339(moment: datetime | None) -> str | None:
-    """Format a time in UTC with whole seconds; return None for None."""
-    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _terminated(
     uid: str, name: str, run: ContainerRun, exit_: ContainerExit, message_bytes: int
 ) -> dict[str, Any]:
@@ -44,10 +40,10 @@ def _terminated(
         body["message"] = termination_fields.bounded(message, message_bytes)
     if exit_.signal:
         body["signal"] = exit_.signal
-    if run.started_at or exit_.finished_at:
-        body["startedAt"] = rfc3339(run.started_at or exit_.finished_at)
+    if started := run.started_at or exit_.finished_at:
+        body["startedAt"] = clock.rfc3339(started)
     if exit_.finished_at:
-        body["finishedAt"] = rfc3339(exit_.finished_at)
+        body["finishedAt"] = clock.rfc3339(exit_.finished_at)
     return {"terminated": body | {"containerID": container_id(uid, name, run.index)}}
 
 
@@ -61,7 +57,8 @@ def _state(
 
     previous = terminated(c.before)
     if c.run is not None and c.run.exit is None:
-        return {"running": {"startedAt": rfc3339(c.run.started_at)} if c.run.started_at else {}}, previous
+        started = c.run.started_at
+        return {"running": {"startedAt": clock.rfc3339(started)} if started else {}}, previous
     latest = terminated(c.run)
     if c.blocked is not None:
         return {"waiting": {"reason": c.blocked.reason, "message": c.blocked.message}}, latest
@@ -105,7 +102,7 @@ def _conditions(
         unchanged = before is not None and before.get("status") == status
         body: dict[str, Any] = {"type": type_, "status": status}
         since = before.get("lastTransitionTime") if before is not None and unchanged else None
-        body["lastTransitionTime"] = since or rfc3339(now)  # another writer may have omitted the time
+        body["lastTransitionTime"] = since or clock.rfc3339(now)  # another writer may have omitted the time
         if reason:
             body["reason"] = reason
         if message:
@@ -254,7 +251,7 @@ def status(
         "hostIPs": [{"ip": "127.0.0.1"}],
         "podIP": identity.address,
         "podIPs": [{"ip": identity.address}],
-        "startTime": old.get("startTime") or rfc3339(now),
+        "startTime": old.get("startTime") or clock.rfc3339(now),
         "qosClass": qos_class,
         "conditions": _conditions(conditions, before, now),
         **_containers(uid, inits, mains, terminating=terminating, backing_off=backing_off),

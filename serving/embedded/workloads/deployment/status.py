@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving import clock
 from serving.embedded.workloads.deployment.plan import DeploymentSpec
 from serving.embedded.workloads.pods import PodFacts, parse_time
 from serving.objects import Object
@@ -125,7 +126,7 @@ def _progressing(
     if remaining > dt.timedelta(0):
         return current, remaining
     message = f'Revision "{spec.template_hash}" has timed out progressing.'
-    return _condition("Progressing", "False", EXCEEDED, message, lastUpdateTime=_stamp(now)), None
+    return _condition("Progressing", "False", EXCEEDED, message, lastUpdateTime=clock.rfc3339(now)), None
 
 
 def _without_deadline(
@@ -156,7 +157,7 @@ def _without_deadline(
         keep = is_over or not _progressed(old, counts)
     if keep and before is not None:
         return dict(before)
-    return _condition("Progressing", status, reason, message, lastUpdateTime=_stamp(now))
+    return _condition("Progressing", status, reason, message, lastUpdateTime=clock.rfc3339(now))
 
 
 def _progressed(old: Object, counts: dict[str, int]) -> bool:
@@ -171,13 +172,9 @@ def _progressed(old: Object, counts: dict[str, int]) -> bool:
     )
 
 
-def _stamp(now: dt.datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _with_times(before: list[Object], condition: Object, now: dt.datetime) -> Object:
     """Return the condition with the times of its last transition and of its last update."""
-    stamp = _stamp(now)
+    stamp = clock.rfc3339(now)
     old = conditions.find(before, condition["type"])
     if old is None or old["status"] != condition["status"]:
         return {"lastUpdateTime": stamp, **condition, "lastTransitionTime": stamp}

@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+from serving import clock
 from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.job.plan import JobProgress, JobSpec
 from serving.embedded.workloads.pods import PodFacts
@@ -29,9 +30,9 @@ def report(
         "conditions": _conditions(old.get("conditions") or [], spec, progress, now),
     }
     if progress.started_at is not None:
-        status["startTime"] = _stamp(progress.started_at)
+        status["startTime"] = clock.rfc3339(progress.started_at)
     if progress.ending is not None and progress.ending.type == "Complete" and progress.ended_at is not None:
-        status["completionTime"] = _stamp(progress.ended_at)
+        status["completionTime"] = clock.rfc3339(progress.ended_at)
     return status
 
 
@@ -51,7 +52,7 @@ def _conditions(before: list[Object], spec: JobSpec, progress: JobProgress, now:
         if old is not None and old["status"] == status:
             result.append(dict(old))
             continue
-        stamp = _stamp(now)
+        stamp = clock.rfc3339(now)
         result.append(
             {
                 "type": type_,
@@ -63,7 +64,3 @@ def _conditions(before: list[Object], spec: JobSpec, progress: JobProgress, now:
             }
         )
     return result
-
-
-def _stamp(moment: dt.datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
