@@ -17,6 +17,7 @@ from serving.planning.inference.comparison import template_edits
 from serving.planning.inference.plan import Action, Ensure, PutBackTemplate, RemoveChild, SetFinalizers
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import owner_references
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +64,9 @@ class ChildWriter:
             if not self.is_current(inference):
                 return  # deleted meanwhile, perhaps with its children as orphans
             meta = current["metadata"]
-            owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
-            patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
+            owner = owner_references.controller_reference(kinds.INFERENCE, inference)
+            references = [*(meta.get("ownerReferences") or []), owner]
+            patch = {"metadata": {"ownerReferences": references, "resourceVersion": meta["resourceVersion"]}}
             try:
                 if kind is kinds.DEPLOYMENT and gpu_pod.has_claim(current["spec"]["template"], key.name):
                     await self._adopt_claim_template(inference, key)
@@ -76,7 +78,8 @@ class ChildWriter:
 
     async def _adopt_claim_template(self, inference: Object, key: Key) -> None:
         """Become the only owner of a revision's ResourceClaimTemplate, which nobody watches or may read."""
-        patch = {"metadata": {"ownerReferences": [children.owner_reference(inference)]}}
+        owner = owner_references.controller_reference(kinds.INFERENCE, inference)
+        patch = {"metadata": {"ownerReferences": [owner]}}
         try:
             await self._kube.patch(kinds.RESOURCE_CLAIM_TEMPLATE, *key, patch)
         except errors.NotFound:

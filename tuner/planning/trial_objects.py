@@ -6,6 +6,7 @@ Their names follow from the experiment and the trial alone, so that a repeated w
 from serving.objects import Object
 from serving.planning.inference.revision import NAME_LIMIT, hash8
 from serving.resources import kinds, names
+from serving.resources.kubernetes import owner_references
 from serving.resources.tuning.capacity_profile import CapacityPoint, CapacityProfileSpec
 from serving.resources.tuning.trial import TrialSpec, Window
 from tuner.load.level_search import results
@@ -41,14 +42,6 @@ def trial(
 ) -> Object:
     """Return the Trial object; one to Explore is stopped early if it cannot beat the decision's best spec."""
     meta = snapshot.experiment["metadata"]
-    owner = {
-        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version,
-        "kind": kinds.PROFILING_EXPERIMENT.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "apiVersion": kinds.TRIAL.api_version,
         "kind": kinds.TRIAL.kind,
@@ -56,7 +49,9 @@ def trial(
             "name": trial_name(snapshot.name, number),
             "namespace": meta["namespace"],
             "labels": {names.EXPERIMENT_LABEL: snapshot.name, names.MANAGED_BY_LABEL: "slipway"},
-            "ownerReferences": [owner],
+            "ownerReferences": [
+                owner_references.controller_reference(kinds.PROFILING_EXPERIMENT, snapshot.experiment)
+            ],
         },
         "spec": _spec(snapshot, number, planned, decision).model_dump(by_alias=True, exclude_none=True),
     }

@@ -6,6 +6,7 @@ from decimal import Decimal
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.formats import quantity
+from serving.resources.kubernetes import owner_references
 from serving.resources.tuning.trial import TrialSpec, Window
 from tuner.trials import gpu_notes
 from tuner.trials.cores import Cores, limit_of
@@ -28,14 +29,6 @@ def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int)
     """
     meta = trial["metadata"]
     labels = {names.TRIAL_LABEL: meta["name"], names.EXPERIMENT_LABEL: spec.experiment}
-    owner = {
-        "apiVersion": kinds.TRIAL.api_version,
-        "kind": kinds.TRIAL.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     spec_metadata = spec.template.get("metadata") or {}
     annotations = {**(spec_metadata.get("annotations") or {}), names.CPUSET_ANNOTATION: cores.cpuset}
     template = {
@@ -49,7 +42,7 @@ def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int)
             "name": meta["name"],
             "namespace": meta["namespace"],
             "labels": {**labels, names.MANAGED_BY_LABEL: "slipway"},
-            "ownerReferences": [owner],
+            "ownerReferences": [owner_references.controller_reference(kinds.TRIAL, trial)],
         },
         "spec": {
             "replicas": 1,

@@ -9,7 +9,7 @@ from typing import Any
 from serving.objects import Object, is_deleting
 from serving.resources import names
 from serving.resources.kinds import Kind
-from serving.resources.kubernetes import conditions, pod_phases
+from serving.resources.kubernetes import conditions, owner_references, pod_phases
 
 BURST_REPLICAS = 500
 """The most Pods that an owner creates in one step, which leaves the event loop time for all other work:
@@ -142,25 +142,7 @@ def build(
             "namespace": meta["namespace"],
             "labels": {**(template_meta.get("labels") or {}), **extra_labels},
             "annotations": {**(template_meta.get("annotations") or {}), **(annotations or {})},
-            "ownerReferences": [owner_reference(kind, owner)],
+            "ownerReferences": [owner_references.controller_reference(kind, owner)],
         },
         "spec": {**copy.deepcopy(template["spec"]), "nodeName": node},
     }
-
-
-def owner_reference(kind: Kind, owner: Object) -> Object:
-    """Return the owner reference of objects that the controller of `owner` creates."""
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the owner reference that has `controller: true`, or None."""
-    references = obj["metadata"].get("ownerReferences") or ()
-    return next((reference for reference in references if reference.get("controller")), None)

@@ -3,7 +3,6 @@
 import asyncio
 
 from serving.embedded.event_queue import EventQueue
-from serving.embedded.workloads import pods
 from serving.embedded.workloads.deployment.controller import DeploymentController
 from serving.embedded.workloads.endpoint_slice.controller import SLICE_LABELS, EndpointsController
 from serving.embedded.workloads.finished_pods import FinishedPodCollector
@@ -12,6 +11,7 @@ from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Watches
 from serving.objects import Object
 from serving.resources import kinds, names
+from serving.resources.kubernetes import owner_references
 from serving.settings import Settings
 
 
@@ -58,7 +58,7 @@ def _follow(owners: Informer, children: Informer, loop: Reconciler[Key], owned: 
 
     def child_changed(before: Object | None, after: Object | None) -> None:
         for pod in (before, after):
-            reference = pods.controller_of(pod) if pod is not None else None
+            reference = owner_references.controller_of(pod) if pod is not None else None
             if pod is not None and reference is not None and reference["kind"] == owners.kind.kind:
                 loop.add(Key(pod["metadata"]["namespace"], reference["name"]))
 

@@ -9,6 +9,7 @@ from serving.planning.inference.plan import Ensure
 from serving.planning.inference.revision import Revision, ServedPort, autoscaler_name
 from serving.resources import kinds, names
 from serving.resources.inference import AutoScale
+from serving.resources.kubernetes import owner_references
 
 _MANAGER = "slipway"
 """Value of the label `app.kubernetes.io/managed-by`."""
@@ -23,7 +24,7 @@ def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
         "name": name,
         "namespace": meta["namespace"],
         "labels": {names.INFERENCE_LABEL: meta["name"], names.MANAGED_BY_LABEL: _MANAGER, **labels},
-        "ownerReferences": [owner_reference(inference)],
+        "ownerReferences": [owner_references.controller_reference(kinds.INFERENCE, inference)],
     }
 
 
@@ -37,23 +38,10 @@ def orphan_of(child: Object) -> str | None:
     labels = meta.get("labels") or {}
     if labels.get(names.MANAGED_BY_LABEL) != _MANAGER:
         return None
-    if any(owner.get("controller") for owner in meta.get("ownerReferences") or []):
+    if owner_references.controller_of(child) is not None:
         return None
     name: str | None = labels.get(names.INFERENCE_LABEL)
     return name
-
-
-def owner_reference(inference: Object) -> Object:
-    """Return the reference that makes the Inference the controlling owner of a child."""
-    meta = inference["metadata"]
-    return {
-        "apiVersion": kinds.INFERENCE.api_version,
-        "kind": kinds.INFERENCE.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def on_demand_label(*, on_demand: bool) -> dict[str, str]:

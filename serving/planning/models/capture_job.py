@@ -13,6 +13,7 @@ from serving.objects import Object
 from serving.planning import transfer_container
 from serving.planning.models.job_output import JobOutput, below, not_on_volume
 from serving.resources import kinds, names
+from serving.resources.kubernetes import owner_references
 from serving.resources.model import ModelSpec
 from serving.settings import RuntimeImageSettings
 
@@ -90,13 +91,8 @@ def render(capture: Capture, images: RuntimeImageSettings) -> Object:
     meta = version["metadata"]
     if output.mount.get("subPathExpr"):
         raise not_on_volume(output.directory, "a mount without subPathExpr; use subPath")
-    owner = {
-        "apiVersion": kinds.MODEL_VERSION.api_version,
-        "kind": kinds.MODEL_VERSION.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-    }
+    # The controllers have no right to the finalizers of ModelVersions.
+    owner = owner_references.controller_reference(kinds.MODEL_VERSION, version, blocks_deletion=False)
     return {
         "apiVersion": kinds.JOB.api_version,
         "kind": kinds.JOB.kind,

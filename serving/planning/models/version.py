@@ -16,7 +16,7 @@ from serving.planning.models.job_kind import TrainingJob, UnknownJob, of_referen
 from serving.planning.models.policy import Examination, ModelPolicy
 from serving.resources import kinds, names
 from serving.resources.formats import file_list
-from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes import conditions, owner_references
 from serving.resources.kubernetes.conditions import Condition, StatusReason
 from serving.resources.model import Phase
 
@@ -142,7 +142,7 @@ def next_step(
             version remains as it is.
         examination: the last one by this process, if any.
     """
-    if model is not None and (metadata := _missing_metadata(version["metadata"], model)):
+    if model is not None and (metadata := _missing_metadata(version, model)):
         return AdoptVersion(metadata)
     # Another phase of a version with an image was written by others. It is not built again, as its source may
     # be gone.
@@ -202,29 +202,17 @@ def _from_job(source: Mapping[str, Any], job: TrainingJob | UnknownJob | None) -
     return WaitForSource("JobNotFound", f"there is no {name}")
 
 
-def _missing_metadata(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
+def _missing_metadata(version: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
     """Return the metadata to write: the finalizers and the owners, each only if an entry was missing."""
+    meta = version["metadata"]
     missing: Object = {}
     finalizers = list(meta.get("finalizers") or [])
     if names.MODEL_IMAGE_FINALIZER not in finalizers:
         missing["finalizers"] = [*finalizers, names.MODEL_IMAGE_FINALIZER]
-    owners = list(meta.get("ownerReferences") or [])
-    deleting = is_deleting(model)
-    if not deleting and not any(owner.get("controller") for owner in owners):
-        missing["ownerReferences"] = [*owners, _owner(model)]
+    if not is_deleting(model) and owner_references.controller_of(version) is None:
+        model_reference = owner_references.controller_reference(kinds.MODEL, model)
+        missing["ownerReferences"] = [*(meta.get("ownerReferences") or []), model_reference]
     return missing
-
-
-def _owner(model: Mapping[str, Any]) -> Object:
-    meta = model["metadata"]
-    return {
-        "apiVersion": kinds.MODEL.api_version,
-        "kind": kinds.MODEL.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def after_failure(

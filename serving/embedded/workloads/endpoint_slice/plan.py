@@ -14,7 +14,7 @@ from serving.embedded.pod_spec import tcp_ports
 from serving.embedded.workloads import naming, pods
 from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
-from serving.resources.kubernetes import conditions, pod_phases
+from serving.resources.kubernetes import conditions, owner_references, pod_phases
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "slipway-node"
@@ -141,7 +141,7 @@ def _slice(service: Object, number: int, ports: list[Object], endpoints: list[Ob
                 names.SERVICE_NAME_LABEL: meta["name"],
                 MANAGED_BY_LABEL: MANAGER,
             },
-            "ownerReferences": [pods.owner_reference(kinds.SERVICE, service)],
+            "ownerReferences": [owner_references.controller_reference(kinds.SERVICE, service)],
         },
         "addressType": "IPv4",
         "endpoints": endpoints,

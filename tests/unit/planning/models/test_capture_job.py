@@ -49,6 +49,7 @@ def test_capture_job_is_owned_by_its_version_and_named_by_its_uid() -> None:
     job = rendered()
     (owner,) = job["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("ModelVersion", "digits-v1", "0a1b2c3d-4e5f")
+    assert "blockOwnerDeletion" not in owner  # it needs a right to the version's finalizers
     assert job["metadata"]["name"] == "capture-digits-v1-0a1b2"
     assert job["metadata"]["annotations"] == {names.ATTEMPT_ANNOTATION: "2"}
     long = {"metadata": {"name": f"{'v' * 48}.{'w' * 14}", "uid": "1-2-3-4-5"}}
