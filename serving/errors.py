@@ -173,6 +173,11 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 }
 
 
+_REFUSALS = (400, 403, 422)
+"""Status codes that reject one object: it cannot be decoded, or a webhook denies it without a code (400), a
+quota, a webhook or a right forbids it, or it breaks a rule."""
+NAMESPACE_TERMINATING = "NamespaceTerminating"
+"""Reason of the cause of a 403: the namespace is being deleted, and takes no new object."""
 _MISFIT = "failed to create typed patch object"
 """Start of kube-apiserver's message for an apply with an unknown field or a field of another type: 500
 without a reason (k8s.io/apimachinery/pkg/util/managedfields/internal/structuredmerge.go).
@@ -191,3 +196,13 @@ def from_status(code: int, status: Mapping[str, Any]) -> ApiError:
     ]
     cls = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
     return cls(code, reason, str(status.get("message", f"HTTP {code}")), causes, details)
+
+
+def is_refusal(error: ApiError) -> bool:
+    """Whether the API rejects this object until somebody acts, and may accept others of its namespace."""
+    return error.code in _REFUSALS and not is_namespace_terminating(error)
+
+
+def is_namespace_terminating(error: ApiError) -> bool:
+    """Whether the API rejects every new object of the namespace, as the namespace is being deleted."""
+    return any(cause.reason == NAMESPACE_TERMINATING for cause in error.causes)

@@ -21,12 +21,6 @@ from serving.resources.kubernetes import owner_references
 
 log = logging.getLogger(__name__)
 
-_REFUSALS = (400, 403, 422)
-"""Status codes that reject one object: it cannot be decoded, a quota, a webhook or a right forbids it, or it
-breaks a rule. Other objects may be written."""
-_TERMINATING = "NamespaceTerminating"
-"""Cause of a refusal of every new object, as the namespace is being deleted."""
-
 
 class ChildWriter:
     """The writes of one Inference controller."""
@@ -72,7 +66,7 @@ class ChildWriter:
                     await self._adopt_claim_template(inference, key)
                 self._cache.remember_write(kind, await self._kube.patch(kind, *key, patch))
             except errors.ApiError as error:
-                if not is_refusal(error):
+                if not errors.is_refusal(error):
                     raise
                 log.info("%s %s is not adopted: %s", kind.kind, key, error)
 
@@ -199,13 +193,6 @@ class ChildWriter:
         written = await self._kube.patch(kinds.INFERENCE, meta["namespace"], meta["name"], patch)
         if action.finalizers:  # without any, the API has removed the object, and the cache must not keep it
             self._cache.remember_write(kinds.INFERENCE, written)
-
-
-def is_refusal(error: errors.ApiError | errors.Permanent) -> bool:
-    """Return whether the API rejects only this object, so that others may still be written."""
-    if isinstance(error, errors.Permanent):
-        return True
-    return error.code in _REFUSALS and all(cause.reason != _TERMINATING for cause in error.causes)
 
 
 def _is_applied_by(obj: Object, manager: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from serving import clock, errors
-from serving.controllers.child_writer import ChildWriter, is_refusal
+from serving.controllers.child_writer import ChildWriter
 from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
@@ -214,7 +214,8 @@ class InferenceController:
             try:
                 await self._writer.carry_out(inference, action)
             except (errors.ApiError, errors.Permanent) as error:
-                if isinstance(action, SetFinalizers) or is_deleting(inference) or not is_refusal(error):
+                is_refusal = isinstance(error, errors.Permanent) or errors.is_refusal(error)
+                if isinstance(action, SetFinalizers) or is_deleting(inference) or not is_refusal:
                     raise
                 kind, name = _child_of(action)
                 log.info("Inference %s: %s %s was refused: %s", Key.of(inference), kind.kind, name, error)

@@ -16,8 +16,6 @@ REMOVAL_POLL_SECONDS = 0.1
 """Pause between checks that a replica has been removed; a removal takes a second or two."""
 _TRIAL = "trial"
 """Index of the Pods by the key of their trial."""
-_REFUSALS = (400, 403, 422)
-"""HTTP statuses of an object that stays invalid when it is sent again."""
 
 
 class TrialReplicas:
@@ -51,7 +49,7 @@ class TrialReplicas:
             if await self._owned(trial) is None:
                 raise errors.Permanent("Refused", f"{error}, and is not this trial's") from error
         except errors.ApiError as error:
-            if error.code not in _REFUSALS:
+            if not errors.is_refusal(error):
                 raise
             raise errors.Permanent("Refused", str(error)) from error
 

@@ -17,8 +17,6 @@ _OWNER_KIND = "owner-kind"
 """Index of the jobs by the `KIND.GROUP` of the object that controls them."""
 _SOURCE = "source"
 """Index of the ModelVersions by the uid of the job that made them."""
-_TERMINATING = "NamespaceTerminating"
-"""Cause of a refusal to create an object in a namespace that is being deleted."""
 
 
 class HandoffController:
@@ -119,11 +117,11 @@ class HandoffController:
                 await self._release(key, job)
             return
         except errors.ApiError as error:
-            if error.code not in (400, 403):  # 400: of a webhook that denies without a code
-                raise
-            if any(cause.reason == _TERMINATING for cause in error.causes):
+            if errors.is_namespace_terminating(error):
                 await self._release(key, job)  # the deletion of the namespace waits for the job
                 return
+            if not errors.is_refusal(error):
+                raise
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             raise errors.Temporary("HandOffRefused", str(error)) from error
         await self._recorder.emit(job, "HandedOff", f"created ModelVersion {version['metadata']['name']}")

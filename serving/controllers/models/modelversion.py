@@ -37,8 +37,6 @@ from serving.settings import Settings
 _JOB = "job"
 _MODEL = "model-of-version"
 _NAMESPACE = "namespace-of-version"
-_REFUSALS = (400, 403, 422)
-"""Status codes of a refusal that lasts until somebody acts."""
 
 
 class _BuiltImage(NamedTuple):
@@ -264,7 +262,7 @@ class ModelVersionController:
             await self._judge(version, image_status)
         except errors.ApiError as error:
             if not _is_too_large(error):
-                if error.code not in _REFUSALS:
+                if not errors.is_refusal(error):
                     raise
                 return await self._report_failure(version, errors.Temporary("StatusRefused", str(error)))
             count = len(image_status["files"])

@@ -14,6 +14,7 @@ from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.kinds import Kind
 from serving.resources.tuning.experiment import Objective
 from serving.resources.tuning.load import ExperimentLoad
 from serving.resources.tuning.trial import TrialSpec, TrialStatus
@@ -293,6 +294,27 @@ async def test_trial_is_refused_when_the_api_refuses_its_deployment() -> None:
         api.add(kinds.TRIAL, trial("pe-1"))
         status = await trials.end_of()
     assert (status["reason"], status["message"]) == ("Refused", "spec.template: no such field")
+
+
+async def test_trial_is_not_refused_when_its_namespace_terminates() -> None:
+    cause = errors.Cause("metadata.namespace", "default is being terminated", errors.NAMESPACE_TERMINATING)
+    attempts: list[Object] = []
+
+    def terminating(kind: Kind, obj: Object) -> str:
+        if kind is kinds.DEPLOYMENT:
+            attempts.append(obj)
+            raise errors.Forbidden(403, "Forbidden", "default is being terminated", (cause,))
+        return ""
+
+    trials = Trials()
+    trials.api.refusals.append(terminating)
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        await until(lambda: len(attempts) > 1, "the Deployment is tried again")
+        assert trials.status("pe-1")["phase"] == "Starting"
+        api.refusals.clear()
+        status = await trials.end_of()
+    assert status["reason"] == "Measured"
 
 
 @pytest.mark.parametrize(("lasts", "reason"), [(False, "Measured"), (True, "Refused")])

@@ -21,7 +21,7 @@ from tests.unit.controllers.test_inference_statuses import QUICK, TWO, Controlle
 
 OFTEN = dataclasses.replace(QUICK, backoff_base_seconds=0.001, backoff_cap_seconds=0.05)
 QUOTA = "exceeded quota: objects, requested: 1, used: 4, limited: 4"
-TERMINATING = errors.Cause("metadata.namespace", "default is being terminated", "NamespaceTerminating")
+TERMINATING = errors.Cause("metadata.namespace", "default is being terminated", errors.NAMESPACE_TERMINATING)
 STABLE = predictor("stable", "digits-v1", autoScale={"minReplicas": 2, "maxReplicas": 2})
 
 

@@ -119,7 +119,7 @@ class ObjectWriter:
             cause = errors.Cause(
                 "metadata.namespace",
                 f"namespace {key.namespace} is being terminated",
-                "NamespaceTerminating",
+                errors.NAMESPACE_TERMINATING,
             )
             message = f'{status_errors.resource(kind)} "{key.name}" is forbidden: {reason}'
             raise errors.Forbidden(403, "Forbidden", message, (cause,), status_errors.details(kind, key.name))

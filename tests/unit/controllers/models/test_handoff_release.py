@@ -15,7 +15,7 @@ FORBIDDEN = errors.Forbidden(
     403,
     "Forbidden",
     "unable to create new content in namespace default because it is being terminated",
-    (errors.Cause("metadata.namespace", "namespace default is being terminated", "NamespaceTerminating"),),
+    (errors.Cause("metadata.namespace", "default is being terminated", errors.NAMESPACE_TERMINATING),),
 )
 
 
