@@ -7,7 +7,7 @@ from autoscaler.observation import Replicas
 from serving import clock
 from serving.objects import is_deleting
 from serving.resources import names
-from serving.resources.kubernetes import conditions, pod_phases
+from serving.resources.kubernetes import conditions, container_statuses, pod_phases
 
 _KEPT = 64
 """Most started, and most failed, replicas of one target between two observations: as many as the policy
@@ -124,5 +124,5 @@ def _has_been_ready(pod: Mapping[str, Any]) -> bool:
 def _failures(pod: Mapping[str, Any]) -> int:
     """Return the restarts of a Pod's containers and init containers, and one more for the phase Failed."""
     status = pod.get("status") or {}
-    listed = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return sum(int(each.get("restartCount", 0)) for each in listed) + (status.get("phase") == "Failed")
+    restarts = sum(int(each.get("restartCount", 0)) for each in container_statuses.of(status))
+    return restarts + (status.get("phase") == "Failed")

@@ -1,4 +1,6 @@
-"""Names shared by several components: labels, annotations, finalizers, environment variables, headers."""
+"""Names shared by several components: labels, annotations, conditions, finalizers, environment variables,
+headers.
+"""
 
 from serving.settings import DEFAULTS
 
@@ -47,6 +49,9 @@ a zygote; loading the model; warm-up; the time until the probe's answer."""
 STARTED_CONDITION = "slipway.dev/Started"
 """On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and
 milliseconds."""
+LIMITS_ENFORCED_CONDITION = "slipway.dev/LimitsEnforced"
+"""On a Pod of one machine with limits: whether the node enforces all of them, with the node's own limit of
+processes."""
 MODEL_POLICY_ANNOTATION = "slipway.dev/model-policy"
 """On a Namespace: rules for its ModelVersions' contents, separated by commas: `noCode`, `signed`."""
 MODEL_POLICY_KEYS_ANNOTATION = "slipway.dev/model-policy-keys"

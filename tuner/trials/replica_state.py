@@ -6,17 +6,13 @@ from typing import Any, Literal, NamedTuple
 
 from serving.objects import Object, is_deleting
 from serving.resources import names
-from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes import conditions, container_statuses
 from serving.resources.tuning.trial import Reason
 
-_ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
-"""Reasons of a terminated container whose node was restarted, so that its end is unknown, or shut down."""
 _DISRUPTION = "DisruptionTarget"
 """Condition of a Pod that is about to be ended for a cause outside of it, such as memory pressure of its node
 or preemption: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions. A
 Pod that exceeds its own limit of ephemeral storage is evicted without it."""
-_LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
-"""Condition of a Pod on one machine: whether the node agent enforces all its limits; absent on a cluster."""
 
 
 class _End(NamedTuple):
@@ -129,7 +125,7 @@ def _end(container: Mapping[str, Any]) -> _End | None:
     if ended is None:
         restarted = int(container.get("restartCount") or 0)
         return _End("Crashed", "the container was restarted") if restarted else None
-    if ended.get("reason") in _ENDED_WITH_THE_NODE:
+    if ended.get("reason") in container_statuses.ENDED_WITH_THE_NODE:
         return _End("Interrupted", str(ended.get("message") or "the machine was restarted"))
     if ended.get("reason") == "Completed" and not container.get("restartCount") and "running" in state:
         return None
@@ -160,7 +156,8 @@ def _delay(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -
 
 def not_enforced(pod: Object | None) -> str:
     """Return the node's message about limits that it cannot enforce; empty if it enforces all."""
-    condition = conditions.find(((pod or {}).get("status") or {}).get("conditions"), _LIMITS_ENFORCED) or {}
+    pod_conditions = ((pod or {}).get("status") or {}).get("conditions")
+    condition = conditions.find(pod_conditions, names.LIMITS_ENFORCED_CONDITION) or {}
     return (
         str(condition.get("message") or condition.get("reason")) if condition.get("status") == "False" else ""
     )

@@ -4,10 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serving.objects import Object
-from serving.resources.kubernetes import conditions
-
-_STARTING = ("", "ContainerCreating", "PodInitializing")
-"""Reasons to wait that pass by themselves."""
+from serving.resources.kubernetes import conditions, container_statuses
 
 
 def problems(pod: Object) -> list[str]:
@@ -16,15 +13,14 @@ def problems(pod: Object) -> list[str]:
     Without one, the sentence is about the Pod itself, if the Pod failed or no node takes it.
     """
     status = pod.get("status") or {}
-    states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    sentences = [sentence for entry in states for sentence in _of_container(entry)]
+    sentences = [sentence for entry in container_statuses.of(status) for sentence in _of_container(entry)]
     return sentences or list(_of_pod(status))
 
 
 def _of_container(entry: Object) -> Iterator[str]:
     state = entry.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-    if waiting.get("reason", "") not in _STARTING:
+    if waiting.get("reason", "") not in ("", *container_statuses.STARTING):
         yield f"container {entry['name']} waits: {_reason(waiting)}"
     elif ended.get("exitCode"):
         yield f"container {entry['name']} ended with exit code {ended['exitCode']}: {_reason(ended)}"

@@ -5,6 +5,7 @@ from typing import Any
 
 from serving.cli.objects import sections
 from serving.objects import Object
+from serving.resources.kubernetes import container_statuses
 
 _CONTAINER_FIELDS = ("image", "command", "args", "workingDir", "ports", "envFrom", "resources")
 """Fields of a container's spec that are shown unchanged."""
@@ -30,11 +31,7 @@ def of_pod(pod: Object) -> str:
 def containers(pod: Object) -> str:
     """Return each container by its name, init containers first, as YAML: its spec, state and restarts."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    statuses = {
-        entry["name"]: entry
-        for key in ("initContainerStatuses", "containerStatuses")
-        for entry in status.get(key) or []
-    }
+    statuses = {entry["name"]: entry for entry in container_statuses.of(status)}
     shown = {
         container["name"]: dict(_fields(container, statuses.get(container["name"], {})))
         for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]

@@ -9,7 +9,7 @@ from typing import Any
 from serving.objects import Object, is_deleting
 from serving.resources import names
 from serving.resources.kinds import Kind
-from serving.resources.kubernetes import conditions, owner_references, pod_phases
+from serving.resources.kubernetes import conditions, container_statuses, owner_references, pod_phases
 
 BURST_REPLICAS = 500
 """The most Pods that an owner creates in one step, which leaves the event loop time for all other work:
@@ -65,7 +65,6 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
     meta, status = pod["metadata"], pod.get("status") or {}
     ready = conditions.find(status.get("conditions"), "Ready")
     attempt = (meta.get("annotations") or {}).get(names.ATTEMPT_ANNOTATION, "")
-    init_containers = status.get("initContainerStatuses") or []
     containers = status.get("containerStatuses") or []
     phase = status.get("phase") or "Pending"
     created = parse_time(meta.get("creationTimestamp")) or dt.datetime.fromtimestamp(0, dt.UTC)
@@ -80,7 +79,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
         ready_since=(parse_time(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
         terminating=is_deleting(pod),
         finished_at=_finished_at(containers, created) if phase in pod_phases.ENDED else None,
-        restarts=sum(int(c.get("restartCount") or 0) for c in [*init_containers, *containers]),
+        restarts=sum(int(c.get("restartCount") or 0) for c in container_statuses.of(status)),
         attempt=int(attempt) if attempt.isdecimal() else None,
         standby=is_standby(pod),
     )

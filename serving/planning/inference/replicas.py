@@ -11,18 +11,15 @@ from typing import Any
 
 from serving.objects import Object, is_deleting
 from serving.planning.inference import model_volume
-from serving.resources.kubernetes import conditions, pod_phases
+from serving.resources.kubernetes import conditions, container_statuses, pod_phases
 from serving.resources.kubernetes.conditions import StatusReason
 from serving.settings import DEFAULTS, RuntimeImageSettings
 
 SCALED_TO_ZERO = "ScaledToZero"
 WAKING = "Waking"
 _NOT_READY = "ReplicasNotReady"
-_STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
 """Generic reasons of a terminated container; a server must not exit at all."""
-_ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
-"""Reasons without a fault of the container: the machine restarted unobserved, or the node was shut down."""
 _OWN_REASON = re.compile(r"(?P<reason>[A-Z][A-Za-z]{1,63}): ")
 """Start of the last line of a runtime that cannot serve: `REASON: message`."""
 _POD_SECURITY = "violates PodSecurity"
@@ -147,9 +144,9 @@ def pod_problem(
         return StatusReason(
             str(scheduled.get("reason") or "Unschedulable"), str(scheduled.get("message", ""))
         )
-    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     node = str((pod.get("spec") or {}).get("nodeName", ""))
-    return next(filter(None, (_container_problem(container, node, images) for container in containers)), None)
+    problems = (_container_problem(container, node, images) for container in container_statuses.of(status))
+    return next(filter(None, problems), None)
 
 
 def copying(pod: Mapping[str, Any]) -> StatusReason | None:
@@ -175,10 +172,10 @@ def _container_problem(
             f"{label}: the container runtime of node {node} cannot mount the model, as it has no image"
             " volumes (containerd has them from 2.1 on)",
         )
-    if waiting.get("reason") not in (None, "CrashLoopBackOff", *_STARTING):
+    if waiting.get("reason") not in (None, "CrashLoopBackOff", *container_statuses.STARTING):
         message = f"{label}: {waiting.get('message', '')}".removesuffix(": ")
         return StatusReason(str(waiting["reason"]), message)
-    if not terminated or terminated.get("reason") in _ENDED_WITH_THE_NODE:
+    if not terminated or terminated.get("reason") in container_statuses.ENDED_WITH_THE_NODE:
         return None
     is_runtime = str(container.get("image", "")).startswith(f"{images.prefix}/")
     return _end(label, terminated, is_runtime=is_runtime)

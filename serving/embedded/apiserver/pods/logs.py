@@ -19,7 +19,7 @@ from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.requests import queries
 from serving.embedded.pod_spec.container_id import run_index
 from serving.objects import Object
-from serving.resources.kubernetes import pod_phases
+from serving.resources.kubernetes import container_statuses, pod_phases
 from serving.system import regular_file
 
 _CHUNK_BYTES = 64 * 1024
@@ -115,8 +115,7 @@ def container_name(pod: Object, options: LogOptions) -> str:
 
 def _status(pod: Object, name: str) -> Mapping[str, Any]:
     """Return the status of a container or init container; empty if the Pod has none of it yet."""
-    status = pod.get("status") or {}
-    statuses = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+    statuses = container_statuses.of(pod.get("status") or {})
     return next((entry for entry in statuses if entry.get("name") == name), {})
 
 

@@ -11,10 +11,9 @@ from typing import Literal
 
 from serving.backoff import backoff_seconds
 from serving.resources.kubernetes import pod_phases
+from serving.resources.kubernetes.container_statuses import NODE_SHUTDOWN, STATUS_UNKNOWN
 from serving.settings import NodeSettings
 
-NODE_SHUTDOWN = "NodeShutdown"
-"""Reason of an exit by `slipway down`: the next run counts as no restart, and waits for no back-off."""
 RestartPolicy = Literal["Always", "OnFailure", "Never"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
@@ -111,7 +110,7 @@ def recorded_exit(
 
 def unknown_exit(finished_at: datetime, message: str) -> ContainerExit:
     """Return the exit of a run whose end was not recorded, with the kubelet's reason and code."""
-    return ContainerExit(128 + SIGKILL, "ContainerStatusUnknown", message, finished_at=finished_at)
+    return ContainerExit(128 + SIGKILL, STATUS_UNKNOWN, message, finished_at=finished_at)
 
 
 def restarts(policy: RestartPolicy, exit_: ContainerExit) -> bool:
@@ -128,6 +127,7 @@ def next_run(run: ContainerRun | None, settings: NodeSettings) -> ContainerRun:
 
 
 def _was_shut_down(run: ContainerRun) -> bool:
+    """Whether `slipway down` ended the run: the next one counts as no restart, and waits for no back-off."""
     return run.exit is not None and run.exit.reason == NODE_SHUTDOWN
 
 

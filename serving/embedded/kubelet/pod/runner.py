@@ -29,6 +29,7 @@ from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
+from serving.resources.kubernetes import container_statuses
 from serving.resources.kubernetes.events import EventToEmit
 
 log = logging.getLogger(__name__)
@@ -142,8 +143,7 @@ class PodRunner:
 
         The results of their probes are those in the Pod's status.
         """
-        status = self.pod.get("status") or {}
-        statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+        statuses = container_statuses.of(self.pod.get("status") or {})
         for name, spec in self._containers.specs.items():
             directories = self._directory.runs(name)[-2:]
             if not directories:

@@ -17,11 +17,10 @@ from serving.embedded.kubelet.pod.lifecycle import (
 from serving.embedded.pod_spec import termination_fields
 from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.resources.kubernetes import pod_phases
+from serving.resources import names
+from serving.resources.kubernetes import container_statuses, pod_phases
 from serving.resources.kubernetes.conditions import find
 
-LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
-"""Condition whether the node enforces all limits of the Pod, with the node's own limit of processes."""
 ISOLATED = "slipway.dev/Isolated"
 """Condition of a Pod whose isolation lacks a part; always False, and absent with the whole isolation."""
 NOT_ISOLATED = "the node runs as an ordinary user: Pods are not kept apart from each other"
@@ -118,8 +117,7 @@ def is_starting(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     ready_before, ready_now = (find(status.get("conditions"), "Ready") or {} for status in (before, after))
     if ready_before.get("status") == "True" or ready_now.get("reason") != "ContainersNotReady":
         return False
-    containers = [*(after.get("initContainerStatuses") or []), *after["containerStatuses"]]
-    return all(_is_first_start(container) for container in containers)
+    return all(map(_is_first_start, container_statuses.of(after)))
 
 
 def _is_first_start(container: Mapping[str, Any]) -> bool:
@@ -127,7 +125,7 @@ def _is_first_start(container: Mapping[str, Any]) -> bool:
     return (
         "terminated" not in container["state"]
         and not container["restartCount"]
-        and waiting.get("reason", "ContainerCreating") in ("ContainerCreating", "PodInitializing")
+        and waiting.get("reason", "ContainerCreating") in container_statuses.STARTING
     )
 
 
@@ -237,7 +235,7 @@ def status(
     conditions = _pod_conditions(now_phase, inits, mains, terminating=terminating)
     if limited or not_enforced:
         reason = "NotEnforced" if not_enforced else "Enforced"
-        conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
+        conditions.append((names.LIMITS_ENFORCED_CONDITION, not not_enforced, reason, not_enforced))
     if identity.user is None:
         message = f"{NOT_ISOLATED}; {not_filtered}" if not_filtered else NOT_ISOLATED
         conditions.append((ISOLATED, False, "OrdinaryUser", message))

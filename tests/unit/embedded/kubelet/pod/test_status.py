@@ -5,6 +5,7 @@ from typing import Any
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, ContainerExit, ContainerRun
 from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.resources import names
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=60)
@@ -73,11 +74,12 @@ def test_waiting_state_has_the_reason_when_a_container_cannot_start():
 
 def test_limits_that_are_not_enforced_are_a_condition():
     result = condition(
-        status(UP, limited=True, not_enforced="memory: needs root"), pod_status.LIMITS_ENFORCED
+        status(UP, limited=True, not_enforced="memory: needs root"), names.LIMITS_ENFORCED_CONDITION
     )
     assert (result["status"], result["message"]) == ("False", "memory: needs root")
-    assert condition(status(UP, limited=True), pod_status.LIMITS_ENFORCED)["status"] == "True"
-    unasked = condition(status(UP, limited=False, not_enforced="pids: no cgroup"), pod_status.LIMITS_ENFORCED)
+    assert condition(status(UP, limited=True), names.LIMITS_ENFORCED_CONDITION)["status"] == "True"
+    unlimited = status(UP, limited=False, not_enforced="pids: no cgroup")
+    unasked = condition(unlimited, names.LIMITS_ENFORCED_CONDITION)
     assert unasked["status"] == "False"
 
 
