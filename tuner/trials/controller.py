@@ -17,6 +17,7 @@ from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, 
 from serving.objects import Object, is_deleting
 from serving.planning.models.version import blocked
 from serving.resources import kinds
+from serving.resources.kubernetes import pod_resources
 from serving.resources.tuning.trial import FINISHED, TrialStatus
 from serving.settings import ControllerSettings
 from serving.system.isolation.user_ids import UserIds
@@ -100,7 +101,7 @@ class TrialController:
             await self._replicas.remove(trial)
             await self._report_pending(trial, message)
             return None
-        limit = cores.limit_of(trial["spec"]["template"])
+        limit = pod_resources.total(trial["spec"]["template"]["spec"], "limits", "cpu")
         allotted = None
         if not self._is_behind_another(trial):
             allotted = cores.allot(self._machine_cores, limit, self._taken.values())

@@ -4,9 +4,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
-
-from serving.resources.formats import quantity
 
 
 @dataclass(frozen=True)
@@ -30,17 +27,6 @@ class Cores:
     def cpuset(self) -> str:
         """The replica's cores, as in `names.CPUSET_ANNOTATION`: `0,2`."""
         return ",".join(map(str, self.replica))
-
-
-def limit_of(template: dict[str, Any]) -> Decimal | None:
-    """Return the CPU limit of a Pod template in cores; None if a container has none."""
-    limits = [
-        ((container.get("resources") or {}).get("limits") or {}).get("cpu")
-        for container in template["spec"]["containers"]
-    ]
-    if None in limits:
-        return None
-    return sum((quantity.parse(str(limit)) for limit in limits), Decimal(0))
 
 
 def allot(machine_cores: Sequence[int], limit: Decimal | None, taken: Collection[Cores]) -> Cores | None:

@@ -1,15 +1,13 @@
 """A trial's Deployment, and the notes about the conditions of its measurement. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 
 from serving.objects import Object
 from serving.resources import kinds, names
-from serving.resources.formats import quantity
-from serving.resources.kubernetes import owner_references
+from serving.resources.kubernetes import owner_references, pod_resources
 from serving.resources.tuning.trial import TrialSpec, Window
 from tuner.trials import gpu_notes
-from tuner.trials.cores import Cores, limit_of
+from tuner.trials.cores import Cores
 
 _PERIOD = 0.1
 """Seconds of the default CFS period, in each of which the kernel grants the CPU limit anew. A window may
@@ -57,7 +55,7 @@ def notes_before(spec: TrialSpec, cores: Cores) -> list[str]:
     notes = gpu_notes.before(spec.template)
     if cores.shared:
         notes.append("GeneratorShared: this machine has one core, which replica and load generator shared")
-    limit = limit_of(spec.template)
+    limit = pod_resources.total(spec.template["spec"], "limits", "cpu")
     if limit is not None and limit > len(cores.replica):
         notes.append(f"FewerCores: the limit is {limit:f} cores, but the replica had {len(cores.replica)}")
     return notes
@@ -67,7 +65,9 @@ def notes_after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
     """Return the notes after the measurement: on limits that the usage exceeded, and on unknown GPU usage."""
     notes = gpu_notes.after(spec.template, windows)
     memory = max((window.usage.memory_bytes for window in windows), default=0)
-    cpu_limit, memory_limit = limit_of(spec.template), _memory_limit(spec.template)
+    cpu_limit, memory_limit = (
+        pod_resources.total(spec.template["spec"], "limits", resource) for resource in ("cpu", "memory")
+    )
     if cpu_limit is not None:
         over = [window.usage.cpu_cores for window in windows if _exceeds(window, float(cpu_limit))]
         notes += [f"LimitNotEnforced: it used {max(over):.2f} cores of {cpu_limit:f}"] if over else []
@@ -108,14 +108,3 @@ def notes_on_disturbance(others: Iterable[float], allowed: float) -> list[str]:
     return [
         f"MachineBusy: other processes used up to {most:.0%} of the replica's cores; alone it may do more"
     ]
-
-
-def _memory_limit(template: Object) -> Decimal | None:
-    """Return the memory limit of a Pod template in bytes; None if a container has none."""
-    limits = [
-        ((container.get("resources") or {}).get("limits") or {}).get("memory")
-        for container in template["spec"]["containers"]
-    ]
-    if None in limits:
-        return None
-    return sum((quantity.parse(str(limit)) for limit in limits), Decimal(0))

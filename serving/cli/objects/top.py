@@ -20,7 +20,7 @@ from serving.cli.target import NamedKind, Target, named
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.formats import quantity
-from serving.resources.kubernetes import pod_phases
+from serving.resources.kubernetes import pod_phases, pod_resources
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -171,21 +171,11 @@ def _cells(pod: Object, container_usage: list[Mapping[str, str]], resource: str)
     """Return usage, request, limit, and usage in percent of the limit (without one, of the request)."""
     amounts = [quantity.parse(usage.get(resource, "0")) for usage in container_usage]
     used = sum(amounts, Decimal(0)) if amounts else None
-    request, limit = _total(pod, "requests", resource), _total(pod, "limits", resource)
+    request = pod_resources.total(pod["spec"], "requests", resource)
+    limit = pod_resources.total(pod["spec"], "limits", resource)
     bound = limit if limit is not None else request
     share = None if used is None or not bound else f"{100 * used / bound:.0f}%"
     return [_shown(amount, resource) for amount in (used, request, limit)] + [share]
-
-
-def _total(pod: Object, bound: str, resource: str) -> Decimal | None:
-    """Return the sum of the `requests` or `limits` of the containers; None if a container has none."""
-    total = Decimal(0)
-    for container in pod["spec"]["containers"]:
-        amount = ((container.get("resources") or {}).get(bound) or {}).get(resource)
-        if amount is None:
-            return None
-        total += quantity.parse(amount)
-    return total
 
 
 def _shown(amount: Decimal | None, resource: str) -> str | None:

@@ -1,3 +1,3 @@
 """Parts of the objects of Kubernetes itself that several packages read: conditions, owner references, phases
-of Pods, statuses of containers, Events, and versions of nodes. Pure.
+and resources of Pods, statuses of containers, Events, and versions of nodes. Pure.
 """

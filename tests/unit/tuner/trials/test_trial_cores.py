@@ -50,9 +50,3 @@ def test_trials_share_no_core(count: int, limits: list[Decimal | None]) -> None:
             assert allotted.shared == (count == 1)
             assert not allotted.used & {core for allotment in taken for core in allotment.used}
             taken.append(allotted)
-
-
-def test_limit_is_the_sum_over_containers() -> None:
-    limited = {"resources": {"limits": {"cpu": "500m"}}}
-    assert cores.limit_of({"spec": {"containers": [limited, limited]}}) == Decimal(1)
-    assert cores.limit_of({"spec": {"containers": [limited, {}]}}) is None
