@@ -14,3 +14,12 @@ one copies it first.
 def is_deleting(obj: Mapping[str, Any]) -> bool:
     """Whether the object's deletion has begun: it waits for finalizers, dependents or a grace period."""
     return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def user_metadata(obj: Mapping[str, Any]) -> Object:
+    """Return the metadata that users and their tools change, and the generation, which changes with the spec.
+
+    The fields that are left out change with the status, too.
+    """
+    left_out = ("resourceVersion", "managedFields")
+    return {key: value for key, value in obj["metadata"].items() if key not in left_out}

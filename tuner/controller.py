@@ -20,7 +20,7 @@ from serving.kube import (
     Watches,
     connect_eventually,
 )
-from serving.objects import Object, is_deleting
+from serving.objects import Object, is_deleting, user_metadata
 from serving.planning.gpu import mechanism as mechanisms
 from serving.planning.models import volume as volumes
 from serving.planning.models.version import blocked
@@ -192,7 +192,7 @@ class ExperimentController:
 
     def _experiment_changed(self, before: Object | None, after: Object | None) -> None:
         """Reconcile if the spec or the metadata changed; this controller writes the status itself."""
-        if before is None or after is None or _user_metadata(before) != _user_metadata(after):
+        if before is None or after is None or user_metadata(before) != user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
 
     def _trial_changed(self, before: Object | None, after: Object | None) -> None:
@@ -231,12 +231,6 @@ def _is_over(experiment: Object) -> bool:
     status = experiment.get("status") or {}
     current = status.get("observedGeneration") == experiment["metadata"].get("generation")
     return current and status.get("phase") in FINISHED
-
-
-def _user_metadata(experiment: Object) -> Object:
-    """Return the metadata that users write, and the generation, which changes with the spec."""
-    by_server = ("resourceVersion", "managedFields")  # these change with the status, too
-    return {key: value for key, value in experiment["metadata"].items() if key not in by_server}
 
 
 def version_inputs(version: Object) -> tuple[str, str, str, str]:

@@ -17,7 +17,7 @@ from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, controlling_owner_uids
 from serving.kube.node_versions import REFRESH_SECONDS
-from serving.objects import Object, is_deleting
+from serving.objects import Object, is_deleting, user_metadata
 from serving.planning.gpu import mechanism as mechanisms
 from serving.planning.inference import children, planner, replicas
 from serving.planning.inference.observed import ObservedObjects
@@ -278,7 +278,7 @@ class InferenceController:
 
     def _inference_changed(self, before: Object | None, after: Object | None) -> None:
         """Reconcile, unless the change is only the status that this controller has written."""
-        if before is None or after is None or _user_metadata(before) != _user_metadata(after):
+        if before is None or after is None or user_metadata(before) != user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
         elif after.get("status") != self._reported.get(Key.of(after)):
             self._loop.add(Key.of(after))
@@ -347,12 +347,6 @@ def _messages(refused: _Refused, kind: Kind) -> dict[str, str]:
 def _orphaned_by(child: Object) -> list[str]:
     name = children.orphan_of(child)
     return [] if name is None else [str(Key(child["metadata"]["namespace"], name))]
-
-
-def _user_metadata(inference: Object) -> Object:
-    """Return the metadata that users and their tools change; the generation stands for the spec."""
-    own = ("resourceVersion", "managedFields")
-    return {key: value for key, value in inference["metadata"].items() if key not in own}
 
 
 def _revision(pod: Object) -> list[str]:

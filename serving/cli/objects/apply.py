@@ -12,6 +12,7 @@ from serving.cli.objects import conflicts, manifests
 from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
+from serving.objects import user_metadata
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -96,18 +97,13 @@ def outcome(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
 
 def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return the object without status, resourceVersion and the times of field managers."""
-    meta = {
-        key: value
-        for key, value in obj["metadata"].items()
-        if key not in ("resourceVersion", "managedFields")
-    }
     managed_fields = [
         {key: value for key, value in entry.items() if key != "time"}
         for entry in obj["metadata"].get("managedFields") or []
         if entry.get("subresource") != "status"
     ]
     content = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-    return {**content, "metadata": meta, "managedFields": managed_fields}
+    return {**content, "metadata": user_metadata(obj), "managedFields": managed_fields}
 
 
 async def _message(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:
