@@ -9,7 +9,6 @@ from serving import errors
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube
 from serving.kube.cache import Cache, controlling_owner_uids
-from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object, is_deleting
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference import children
@@ -18,6 +17,7 @@ from serving.planning.inference.plan import Action, Ensure, PutBackTemplate, Rem
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from serving.resources.kubernetes import owner_references
+from serving.resources.kubernetes.patch_types import JSON_PATCH
 
 log = logging.getLogger(__name__)
 

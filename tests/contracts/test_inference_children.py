@@ -8,9 +8,9 @@ import pytest
 
 from autoscaler.targets import SCALERS
 from serving.kube import Kube
-from serving.kube.connection.client import JSON_PATCH
 from serving.resources import kinds
 from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.patch_types import JSON_PATCH
 from tests.objects.contract_objects import eventually, gone, version
 
 PREDICTORS = [

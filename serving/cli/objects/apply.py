@@ -13,13 +13,13 @@ from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 from serving.objects import user_metadata
+from serving.resources.kubernetes.patch_types import APPLY_PATCH
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
 MANAGER = "slipway"
 """Field manager of this command; controllers have their own."""
-APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @with_target

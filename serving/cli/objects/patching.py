@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from serving import errors
 from serving.objects import Object
+from serving.resources.kubernetes.patch_types import JSON_PATCH
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-JSON_PATCH = "application/json-patch+json"
 RETRY_SECONDS = 0.05
 ATTEMPTS = 5
 

@@ -9,11 +9,10 @@ from serving.cli.target import Target, full_name
 from serving.cli.tune import summary
 from serving.cli.tune.status import ExperimentName
 from serving.resources import kinds
+from serving.resources.kubernetes.patch_types import MERGE_PATCH
 
 if TYPE_CHECKING:
     from serving.kube import Kube
-
-MERGE_PATCH = "application/merge-patch+json"
 
 
 @with_target

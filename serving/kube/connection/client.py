@@ -22,12 +22,10 @@ from serving.kube.connection.kubernetes_aio import Configuration, config
 from serving.kube.connection.pool import ConnectionPool
 from serving.objects import Object
 from serving.resources.kinds import Kind, check_path
+from serving.resources.kubernetes.patch_types import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 
 log = logging.getLogger(__name__)
 
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 REQUEST_SECONDS = 30.0
 """Longest request of a component; a webhook of a cluster may take 30 s."""
 STRICT = {"fieldValidation": "Strict"}

@@ -1,3 +1,4 @@
-"""Parts of the objects of Kubernetes itself that several packages read: conditions, owner references, phases
-and resources of Pods, statuses of containers, Events, and versions of nodes. Pure.
+"""Parts of Kubernetes' own objects and requests that several packages use: conditions, owner references,
+phases and resources of Pods, statuses of containers, Events, versions of nodes, and media types of patches.
+Pure.
 """

@@ -6,9 +6,9 @@ import pytest
 
 from serving import errors
 from serving.kube import Kube
-from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.kubernetes.patch_types import JSON_PATCH
 from tests.objects.contract_objects import deployment, gone, inference, model
 
 

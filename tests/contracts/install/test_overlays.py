@@ -14,9 +14,9 @@ import yaml
 
 from serving import errors
 from serving.kube import Kube
-from serving.kube.connection.client import APPLY_PATCH
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.kubernetes.patch_types import APPLY_PATCH
 from tests.contracts.conftest import CRD
 from tests.objects.contract_objects import eventually, gone
 from tests.rig.control_plane import discovery

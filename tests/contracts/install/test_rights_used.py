@@ -19,10 +19,10 @@ import pytest
 from serving import job_kinds
 from serving.kube import Kube
 from serving.kube.cache import controlling_owner_uids
-from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes.patch_types import JSON_PATCH
 from tests.objects import rights_stories as stories
 from tests.objects import training_jobs
 from tests.objects.contract_objects import eventually, gone

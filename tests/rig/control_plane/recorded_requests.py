@@ -16,8 +16,8 @@ import orjson
 from aiohttp import web
 
 from serving.kube.connection import kubeconfig as kube_config
-from serving.kube.connection.client import APPLY_PATCH
 from serving.kube.connection.kubernetes_aio import Configuration
+from serving.resources.kubernetes.patch_types import APPLY_PATCH
 from tests.rig.control_plane.api_proxy import ApiProxy
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -9,10 +9,10 @@ import pytest
 from serving import clock
 from serving.controllers.put_backs import PutBacks
 from serving.kube import Key
-from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kubernetes import conditions
+from serving.resources.kubernetes.patch_types import JSON_PATCH
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
 from tests.rig.control_plane.convergence import until

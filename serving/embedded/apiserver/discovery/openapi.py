@@ -16,6 +16,7 @@ from serving.objects import Object
 from serving.resources import definitions, kinds
 from serving.resources.definitions import Definition
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import patch_types
 
 _BUILTIN_PREFIX = "io.k8s.api."
 """Prefix of the schema names of built-in definitions, such as `io.k8s.api.PodSpec`."""
@@ -23,8 +24,6 @@ _LIST_META = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("continue", "resourceVersion")},
 }
-_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
-_STRATEGIC = "application/strategic-merge-patch+json"
 _WRITE_PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
     for name in ("dryRun", "fieldManager", "fieldValidation")
@@ -157,7 +156,7 @@ def _paths(kind: Kind) -> Object:
         "post": _operation(kind, "post", component(kind), body=("application/json",)),
     }
     is_custom = kind not in kinds.BUILTIN and kind not in empty_kinds.INSTEAD
-    patches = _PATCHES if is_custom else (*_PATCHES, _STRATEGIC)
+    patches = patch_types.PATCHES_OF_CUSTOM_KINDS if is_custom else patch_types.PATCHES
     item = {
         "get": _operation(kind, "get", component(kind)),
         "put": _operation(kind, "put", component(kind), body=("application/json",)),

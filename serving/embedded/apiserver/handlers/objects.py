@@ -27,6 +27,7 @@ from serving.embedded.apiserver.writes import scale
 from serving.embedded.apiserver.writes.write_path import WriteOptions
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.kubernetes import patch_types
 from serving.settings import ApiSettings
 
 DELETE_OPTIONS = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
@@ -131,12 +132,12 @@ class ObjectHandlers:
     async def _patch(self, request: AsgiRequest, address: Address) -> ASGIApp:
         form = _response_form(request)
         media = bodies.media_type(request.headers.get("content-type", ""))
-        if media not in bodies.PATCHES:
-            raise bodies.unsupported(media, bodies.PATCHES)
-        options = _write_options(request, address, applies=media == bodies.APPLY_PATCH)
+        if media not in patch_types.PATCHES:
+            raise bodies.unsupported(media, patch_types.PATCHES)
+        options = _write_options(request, address, applies=media == patch_types.APPLY_PATCH)
         patch = await request.value(self._settings.max_body_bytes)
         key = _key(address)
-        if media == bodies.APPLY_PATCH:
+        if media == patch_types.APPLY_PATCH:
             body = bodies.require_kind(bodies.require_object(patch))
             result = await self._writer.apply(address.kind, key, body, options)
         else:

@@ -11,16 +11,12 @@ from serving.embedded.apiserver.requests import kubernetes_protobuf
 from serving.embedded.apiserver.schema import depth
 from serving.embedded.apiserver.schema.depth import DEEPEST
 from serving.resources.formats import manifest_yaml
+from serving.resources.kubernetes.patch_types import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 YAMLS = (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml")
-PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 _LABEL = "the body"
 """The name of the body in messages."""
 

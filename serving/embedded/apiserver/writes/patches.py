@@ -16,11 +16,8 @@ from serving.embedded.apiserver.schema.schemas import Schema
 from serving.embedded.apiserver.writes import strategic_merge
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from serving.resources.kubernetes import patch_types
 
-MERGE = "application/merge-patch+json"
-JSON = "application/json-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 """kube-apiserver's bound on the operations of one JSON patch."""
 MAX_COPIED = 3 * 1024 * 1024
@@ -38,10 +35,10 @@ def patched(
         errors.Invalid: a JSON patch does not apply.
     """
     media_type = content_type.split(";", maxsplit=1)[0].strip().lower()
-    if media_type == JSON:
+    if media_type == patch_types.JSON_PATCH:
         return _json_patched(kind, base, patch)
-    supported = [JSON, MERGE, STRATEGIC, APPLY] if kind in kinds.BUILTIN else [JSON, MERGE, APPLY]
-    if media_type not in supported or media_type == APPLY:
+    supported = patch_types.PATCHES if kind in kinds.BUILTIN else patch_types.PATCHES_OF_CUSTOM_KINDS
+    if media_type not in supported or media_type == patch_types.APPLY_PATCH:
         message = (
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(supported)
@@ -49,7 +46,7 @@ def patched(
         raise errors.ApiError(415, "UnsupportedMediaType", message)
     if not isinstance(patch, dict):
         raise status_errors.bad_request("the patch must be a JSON object")
-    if media_type == STRATEGIC:
+    if media_type == patch_types.STRATEGIC_PATCH:
         return strategic_merge.merge(base, patch, schema)
     result = merge(base, patch)
     assert isinstance(result, dict)
