@@ -14,6 +14,7 @@ from serving.images.documents.image import Blob
 from serving.images.registry import responses, retries
 from serving.images.registry.client import Registry, RegistryRequest, RegistryResponse, refused
 from serving.images.registry.reference import Reference
+from serving.system.network import http_headers
 
 
 class BegunUpload(NamedTuple):
@@ -28,7 +29,7 @@ def begun_upload(response: RegistryResponse) -> BegunUpload | None:
     """Return the upload that a response to a POST has begun, if any."""
     if response.status != 202 or (url := response.location()) is None:
         return None
-    return BegunUpload(url, responses.number(response.headers.get("OCI-Chunk-Min-Length", "")) or 0)
+    return BegunUpload(url, http_headers.number(response.headers.get("OCI-Chunk-Min-Length", "")) or 0)
 
 
 async def exists(registry: Registry, target: Reference, digest: str, *, push: bool = False) -> bool:
@@ -167,7 +168,7 @@ def _begins_at(response: aiohttp.ClientResponse) -> int:
         return 0
     unit, _, byte_range = response.headers.get("Content-Range", "").partition(" ")
     first = byte_range.partition("-")[0]
-    number = responses.number(first) if unit == "bytes" else None
+    number = http_headers.number(first) if unit == "bytes" else None
     return -1 if number is None else number
 
 

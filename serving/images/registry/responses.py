@@ -1,9 +1,7 @@
 """Reads the responses of registries and token servers, and maps their errors to ours."""
 
-import email.utils
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,12 +9,9 @@ import aiohttp
 from yarl import URL
 
 from serving import clock, errors
+from serving.system.network import http_headers
 
 UNAVAILABLE = "RegistryUnavailable"
-_NUMBER = re.compile(r"[0-9]{1,18}")
-"""Bounded, as `int` raises ValueError for thousands of digits."""
-_LONGEST_PAUSE = 3600.0
-"""Seconds; a longer pause would look like a standstill."""
 _SHOWN = 300
 """Most characters of a peer's message that one of our messages repeats."""
 
@@ -55,25 +50,8 @@ def raise_for_unavailable(host: str, response: aiohttp.ClientResponse) -> None:
         raise errors.Temporary(
             UNAVAILABLE,
             f"{host} answered {response.status} {response.reason}",
-            retry_after(response.headers),
+            http_headers.retry_after(response.headers, clock.now()),
         )
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds in Retry-After, a number or a date (RFC 9110 §10.2.3); an hour at most."""
-    text = headers.get("Retry-After", "")
-    if (seconds := number(text)) is not None:
-        return min(float(seconds), _LONGEST_PAUSE)
-    try:
-        seconds_left = (email.utils.parsedate_to_datetime(text) - clock.now()).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(max(0.0, seconds_left), _LONGEST_PAUSE)
-
-
-def number(text: str) -> int | None:
-    """Return the number in a header, or None for another text."""
-    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def address(host: str, text: str) -> URL:

@@ -16,6 +16,7 @@ from serving.images.documents.image import Blob
 from serving.images.registry import blobs, responses, retries
 from serving.images.registry.client import Registry, RegistryRequest, RegistryResponse, refused
 from serving.images.registry.reference import Reference
+from serving.system.network import http_headers
 
 _OCTETS = "application/octet-stream"
 _FINISH_FACTOR = 10
@@ -268,7 +269,7 @@ def _received(response: RegistryResponse, sent_to: int | None) -> int:
     Without this header the registry has `sent_to` bytes, which end with the last chunk; 0 if that is unknown.
     """
     text = response.headers.get("Range", "").removeprefix("bytes=")
-    last = responses.number(text.partition("-")[2])
+    last = http_headers.number(text.partition("-")[2])
     if last is None:
         return sent_to or 0
     if sent_to is not None and last == sent_to - 1:

@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 import yaml
 
-from serving import errors
+from serving import clock, errors
 from serving.kube.connection import hangs, refusals
 from serving.kube.connection import kubeconfig as kube_config
 from serving.kube.connection.kubernetes_aio import Configuration, config
@@ -23,6 +23,7 @@ from serving.kube.connection.pool import ConnectionPool
 from serving.objects import Object
 from serving.resources.kinds import Kind, check_path
 from serving.resources.kubernetes.patch_types import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
+from serving.system.network import http_headers
 
 log = logging.getLogger(__name__)
 
@@ -391,7 +392,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
         status = {"message": text.decode(errors="replace")[:500] or f"HTTP {response.status}"}
     if response.status in (429, 502, 503, 504):
         message = str(status.get("message", ""))
-        if (seconds := refusals.retry_after(response.headers)) is not None:
+        if (seconds := http_headers.retry_after(response.headers, clock.now())) is not None:
             raise errors.Busy(message, seconds)
         raise errors.Unavailable(message)
     raise errors.from_status(response.status, status)

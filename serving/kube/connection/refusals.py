@@ -4,7 +4,7 @@ It repeats nothing that the server may have executed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from serving import errors
 
@@ -31,9 +31,3 @@ async def repeated(send: Callable[[], Awaitable[bytes]]) -> bytes:
                 raise
             await asyncio.sleep(error.retry_after)
     return await send()
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of the header Retry-After; None without one, or with a date (RFC 9110, 10.2.3)."""
-    text = headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdigit() else None

@@ -1,7 +1,5 @@
 """Parts of the protocol that Debian's registry lacks: redirects, the referrers API, pages, and refusals."""
 
-import datetime as dt
-import email.utils
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -26,7 +24,6 @@ from serving.images.registry import (
     pull,
     push,
     referrers,
-    responses,
 )
 from serving.images.registry.client import RegistryRequest
 from serving.images.store.model_store import ModelStore
@@ -269,15 +266,3 @@ def test_redirect_to_plain_http_on_another_host_is_refused() -> None:
     with pytest.raises(errors.Permanent) as raised:
         registry._secured(call, URL("http://cdn.example/x"))
     assert raised.value.reason == "InsecureRegistry"
-
-
-def test_retry_after_is_a_number_or_a_date() -> None:
-    later = email.utils.format_datetime(clock.now() + dt.timedelta(seconds=90), usegmt=True)
-    assert responses.retry_after({"Retry-After": "7"}) == 7.0
-    assert 80 < (responses.retry_after({"Retry-After": later}) or 0) <= 90
-    assert responses.retry_after({"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}) == 0.0
-    assert responses.retry_after({"Retry-After": "soon"}) is None
-    assert responses.retry_after({"Retry-After": "9" * 18}) == 3600.0
-    assert responses.retry_after({"Retry-After": "9" * 5000}) is None
-    assert responses.retry_after({"Retry-After": f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT"}) is None
-    assert responses.retry_after({}) is None
