@@ -11,7 +11,7 @@ import orjson
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from serving.system import run_files
+from serving.system.files import run_files
 from serving.system.network import addresses, http_pages
 
 LOOPBACK = "127.0.0.1"

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from serving.kube import Key
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from serving import errors
 from serving.images.documents import output_manifest
 from serving.resources import names
 from serving.resources.formats import file_list
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from serving.system import atomic_file, procfs
+from serving.system import procfs
+from serving.system.files import atomic_file
 
 _BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 

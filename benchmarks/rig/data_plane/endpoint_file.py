@@ -19,7 +19,7 @@ from serving.router.envoy.process.binary import find_envoy
 from serving.router.envoy.resource import type_url
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import DEFAULTS
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 POLL_SECONDS = 0.002
 START_SECONDS = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import autoscaler
 from autoscaler.simulate.scores import Scores
 from rig.scaling.runs import Plan, Row
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import orjson
 from serving import errors
 from serving.cli.config.schema import Configuration, section_of
 from serving.data_dir import DataDir
-from serving.system import run_files
+from serving.system.files import run_files
 
 
 def write(file: Path, configuration: Configuration) -> None:

@@ -29,7 +29,8 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
-from serving.system import allocator, locks, processes, run_files
+from serving.system import allocator, processes
+from serving.system.files import locks, run_files
 from serving.system.network import http_pages
 from serving.system.network.kept_sockets import KeptSockets
 from serving.system.readiness import Readiness

@@ -14,7 +14,8 @@ import orjson
 from serving import errors
 from serving.data_dir import DataDir
 from serving.settings import Settings
-from serving.system import processes, run_files
+from serving.system import processes
+from serving.system.files import run_files
 from serving.system.network import sockets
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,8 @@ from serving.embedded.supervisor import supervisor
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.resources import names
 from serving.settings import DEFAULTS, Settings
-from serving.system import open_files, processes, run_files
+from serving.system import processes
+from serving.system.files import open_files, run_files
 from serving.system.isolation.seccomp import system_call_filter
 from serving.system.network import addresses, sockets
 from serving.system.process_exit import has_ended_within

@@ -14,7 +14,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.planning.models.version import is_finished
 from serving.resources import kinds
-from serving.system import locks
+from serving.system.files import locks
 
 if TYPE_CHECKING:
     from serving.kube import Kube

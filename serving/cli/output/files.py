@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serving import errors
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 _BY_SUFFIX: Mapping[str, str] = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.status_errors import to_status
-from serving.system import atomic_file, run_files
+from serving.system.files import atomic_file, run_files
 from serving.system.network import addresses
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})

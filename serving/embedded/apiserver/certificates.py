@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from serving.settings import ApiSettings
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 LEAST_CA_DAYS = 3650
 """The CA outlives many server certificates; clients trust it through the kubeconfig."""

@@ -30,7 +30,7 @@ from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.resources.definitions import Definition
 from serving.settings import BACKLOG, ApiSettings, Settings
-from serving.system import open_files
+from serving.system.files import open_files
 from serving.system.network import sockets
 from serving.system.network.asgi_server import AsgiServer
 

@@ -17,7 +17,7 @@ from serving.kube import Informer, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import Settings
-from serving.system import open_files
+from serving.system.files import open_files
 from serving.system.network.kept_sockets import KeptSockets
 
 log = logging.getLogger(__name__)

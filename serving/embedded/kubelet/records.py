@@ -21,7 +21,7 @@ import orjson
 
 from serving.data_dir import POD_RECORD
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, recorded_exit, unknown_exit
-from serving.system import atomic_file, locks, regular_file, removal
+from serving.system.files import atomic_file, locks, regular_file, removal
 from serving.system.processes import ProcessIdentity
 
 SHIM_ERRORS = "shim.err"

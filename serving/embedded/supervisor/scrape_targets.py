@@ -11,7 +11,7 @@ import orjson
 
 from serving import metrics
 from serving.data_dir import DataDir
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 

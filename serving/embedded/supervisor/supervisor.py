@@ -19,7 +19,8 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness, ownership, restart_policy
 from serving.embedded.supervisor.zygote import ComponentZygote
 from serving.settings import SupervisorSettings
-from serving.system import locks, processes, run_files
+from serving.system import processes
+from serving.system.files import locks, run_files
 from serving.system.network.kept_sockets import KeptSockets
 from serving.system.processes import ProcessIdentity
 

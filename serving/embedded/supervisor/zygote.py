@@ -19,7 +19,8 @@ import orjson
 
 from serving.data_dir import DataDir
 from serving.settings import SupervisorSettings
-from serving.system import processes, run_files
+from serving.system import processes
+from serving.system.files import run_files
 from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)

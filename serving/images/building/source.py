@@ -16,7 +16,7 @@ from typing import BinaryIO
 from serving import errors
 from serving.images.documents import layers
 from serving.images.store.disk import FileStamp
-from serving.system import trusted_path
+from serving.system.files import trusted_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

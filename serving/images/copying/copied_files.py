@@ -14,7 +14,7 @@ from serving.images.documents.image import Layer
 from serving.images.documents.oci import File
 from serving.images.store import disk
 from serving.resources.formats import file_list
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 
 class CopiedFiles:

@@ -28,7 +28,7 @@ from serving.images.store.catalog import Catalog
 from serving.images.store.records import ImageRecords
 from serving.images.store.staging import Staging
 from serving.resources.formats import file_list
-from serving.system import atomic_file, locks, renames
+from serving.system.files import atomic_file, locks, renames
 
 
 class StoreContents:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from serving import errors
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SPARE_BYTES = 64 * 1024 * 1024

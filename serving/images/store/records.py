@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from serving import errors
 from serving.images.documents.image import hexadecimal
 from serving.images.store import disk
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 _MAX_NAME = 255
 """Bytes of the longest file name (NAME_MAX)."""

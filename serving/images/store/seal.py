@@ -15,7 +15,7 @@ from serving.images.documents.image import Image
 from serving.images.store import disk
 from serving.images.store.disk import FileStamp
 from serving.resources.formats import file_list
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 MANIFEST = "manifest.json"
 

@@ -43,7 +43,7 @@ from serving.router.plan.service import (
     speaks_h2c,
 )
 from serving.settings import GatewaySettings, Settings
-from serving.system import open_files
+from serving.system.files import open_files
 from serving.system.network.sockets import SOCKET_PATH_BYTES
 from serving.system.readiness import Readiness
 

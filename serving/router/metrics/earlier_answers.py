@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serving.router.envoy.counts.count_table import Answers
-from serving.system import processes, run_files
+from serving.system import processes
+from serving.system.files import run_files
 from serving.system.processes import ProcessIdentity
 
 

@@ -21,7 +21,7 @@ from serving import errors
 from serving.images.documents.output_manifest import Input
 from serving.runtimes.loading import VerifiedModel
 from serving.runtimes.open_inference import tensors
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 PROGRAM = "model.pt2"
 MODEL_WEIGHTS = "weights.pt"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from serving import errors
-from serving.system import atomic_file, locks
+from serving.system.files import atomic_file, locks
 
 RANGE = range(1_879_048_192, 2_147_352_576)
 """Ids that no system assigns: above systemd's ids of containers, below its foreign ids

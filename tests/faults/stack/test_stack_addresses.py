@@ -19,7 +19,8 @@ from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.system import open_files, processes
+from serving.system import processes
+from serving.system.files import open_files
 from tests.rig.machine import gateway_ports, kept_sockets, port_thief
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, PROGRAMS, LiveStack, predictors, until

@@ -8,7 +8,7 @@ and hidden. The change of the user comes after the import: the user need not be 
 import os
 import sys
 
-from serving.system import open_files
+from serving.system.files import open_files
 from serving.system.isolation.namespaces import die_with
 from tuner.load.driver.confinement import give_up_rights, hide_machine, join, stay_on
 

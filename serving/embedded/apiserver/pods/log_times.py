@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 _RECORD = struct.Struct("<qq")
 SECOND = 1_000_000_000

@@ -20,7 +20,7 @@ from serving.embedded.apiserver.requests import queries
 from serving.embedded.pod_spec.container_id import run_index
 from serving.objects import Object
 from serving.resources.kubernetes import container_statuses, pod_phases
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 _CHUNK_BYTES = 64 * 1024
 """Most bytes of one read."""

@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 RETRY_SECONDS = 1.0
 """Between attempts to open a log that cannot be opened."""

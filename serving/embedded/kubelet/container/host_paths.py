@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from serving import errors
 from serving.embedded.pod_spec.volume_mounts import within
-from serving.system import renames
+from serving.system.files import renames
 from serving.system.isolation import user_ids
 from serving.system.isolation.user_ids import UserIds
 

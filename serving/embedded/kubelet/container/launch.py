@@ -42,7 +42,7 @@ from serving.objects import Object
 from serving.resources import names
 from serving.resources.formats import file_list
 from serving.settings import BACKLOG
-from serving.system import regular_file
+from serving.system.files import regular_file
 from serving.system.network import sockets
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import os
 import signal
 import stat
 
-from serving.system import trusted_path
+from serving.system.files import trusted_path
 from serving.system.isolation import namespaces
 from serving.system.isolation.namespaces import (
     MS_BIND,

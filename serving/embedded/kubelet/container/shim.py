@@ -33,7 +33,8 @@ import sys
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.container_log import ContainerLog
 from serving.embedded.kubelet.container.port_binding import PortBinder
-from serving.system import atomic_file, locks, procfs
+from serving.system import procfs
+from serving.system.files import atomic_file, locks
 from serving.system.isolation import bind_notification, namespaces
 from serving.system.network import descriptors
 

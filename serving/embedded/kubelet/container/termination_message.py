@@ -15,7 +15,7 @@ from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.pod_spec import termination_fields
 from serving.objects import Object
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 FILE_BYTES = 4096
 """The kubelet's bound of a message from a file."""

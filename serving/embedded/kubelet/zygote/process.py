@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from serving.embedded.kubelet.container import sandbox, shim
-from serving.system import locks, processes
+from serving.system import processes
+from serving.system.files import locks
 from serving.system.isolation import namespaces
 from serving.system.network import descriptors
 

@@ -20,7 +20,8 @@ from serving.router.envoy.process import public_socket
 from serving.router.envoy.process.binary import find_envoy
 from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
-from serving.system import huge_pages, processes, procfs, run_files
+from serving.system import huge_pages, processes, procfs
+from serving.system.files import run_files
 from serving.system.network import sockets
 from serving.system.network.kept_sockets import KeptSockets
 from serving.system.processes import ProcessIdentity

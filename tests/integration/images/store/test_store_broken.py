@@ -14,7 +14,7 @@ from serving.images.building.model_image import Built
 from serving.images.documents import image, oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
-from serving.system import renames
+from serving.system.files import renames
 from tests.objects.models.model_images import built_in, carry, foreign, member, tar_of, write_trained
 
 ORIGIN = "registry.example/m"

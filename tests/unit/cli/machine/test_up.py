@@ -8,7 +8,8 @@ from serving.cli.machine import up
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
 from serving.settings import DEFAULTS
-from serving.system import processes, run_files
+from serving.system import processes
+from serving.system.files import run_files
 from serving.system.processes import ProcessIdentity
 from tests.rig.machine.tcp_server import tcp_server
 

@@ -10,7 +10,7 @@ import pytest
 
 from serving.embedded.kubelet.container import container_log
 from serving.embedded.kubelet.container.container_log import RETRY_SECONDS, ContainerLog
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 
 def test_log_goes_on_when_its_file_can_be_made_again_after_a_rotation(

@@ -12,7 +12,7 @@ import pytest
 from serving import errors
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.host_paths import HostPaths
-from serving.system import renames
+from serving.system.files import renames
 from serving.system.isolation.user_ids import UserIds
 
 USER = 1_879_048_192

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from serving.system import locks
+from serving.system.files import locks
 
 
 def test_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import removal
+from serving.system.files import removal
 from tests.rig.machine.deep_directories import make_deep
 
 

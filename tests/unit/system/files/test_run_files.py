@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import run_files
+from serving.system.files import run_files
 
 
 def test_a_file_that_cannot_be_written_is_logged_once_and_written_later(

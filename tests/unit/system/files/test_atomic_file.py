@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 
 def names(directory: Path) -> list[str]:

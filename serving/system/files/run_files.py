@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from serving.system import atomic_file
+from serving.system.files import atomic_file
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from serving.system import open_files
+from serving.system.files import open_files
 soft, hard, most = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 limit = open_files.set_limit(most)

@@ -1,4 +1,4 @@
-"""Renames that replace nothing: renameat2(2)."""
+"""Renames by renameat2(2): that replace nothing, or exchange two paths."""
 
 import ctypes
 import errno

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import regular_file
+from serving.system.files import regular_file
 
 
 def _socket(path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import trusted_path
+from serving.system.files import trusted_path
 
 NOBODY = 65_534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")

@@ -1,0 +1,1 @@
+"""Files and directories: replaced atomically, locked, removed, and opened without following links."""
