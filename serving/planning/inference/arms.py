@@ -218,7 +218,7 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
     if (refusal := _refusal(state.observed, name)) is not None:
         return refusal
     counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
-    if not counts.is_current:
+    if not counts.has_present_template:
         counts = replace(counts, ready=0)  # the ready ones may be of an edited template
     not_ready = replicas.problem(name, counts, all_ready=bool(arm.serving))
     if not_ready is not None:

@@ -31,7 +31,7 @@ _REMEDY = (
 _NO_IMAGE_VOLUMES = 'failed to mkdir ""'
 """Of containerd before 2.1, which takes an image volume for a directory without a name. The rest of the
 message has an ID that every attempt changes."""
-_WAITING = StatusReason(_NOT_READY)
+_NO_KNOWN_PROBLEM = StatusReason(_NOT_READY)
 """Replicas that may only be slow."""
 
 
@@ -41,12 +41,12 @@ class RevisionReplicas:
 
     desired: int = 0
     """`spec.replicas` of the Deployment."""
-    current: int = 0
+    existing: int = 0
     """Replicas that exist."""
     ready: int = 0
-    is_current: bool = True
+    has_present_template: bool = True
     """Whether every counted replica has the Deployment's present template."""
-    waiting: StatusReason = _WAITING
+    unready_reason: StatusReason = _NO_KNOWN_PROBLEM
     """Why replicas are not ready, as their Pods or the Deployment report it."""
 
 
@@ -57,21 +57,21 @@ def read(
     status = deployment.get("status") or {}
     desired = (deployment.get("spec") or {}).get("replicas", 1)
     ready = status.get("readyReplicas", 0)
-    current = status.get("replicas", 0)
-    counts = RevisionReplicas(desired, current, ready, _is_current(deployment, current))
+    existing = status.get("replicas", 0)
+    counts = RevisionReplicas(desired, existing, ready, _has_present_template(deployment, existing))
     if ready >= max(desired, 1):
         return counts
-    return replace(counts, waiting=_waiting(status, pods, images))
+    return replace(counts, unready_reason=_why_unready(status, pods, images))
 
 
-def _is_current(deployment: Object, current: int) -> bool:
+def _has_present_template(deployment: Object, existing: int) -> bool:
     """Whether none of the counted replicas can be of an earlier Pod template."""
     status = deployment.get("status") or {}
     generation = (deployment.get("metadata") or {}).get("generation", 0)
     is_observed = status.get("observedGeneration", generation) >= generation
-    # An API server leaves out a count of 0. A status without `observedGeneration` is taken as current.
-    updated = status.get("updatedReplicas", 0 if "observedGeneration" in status else current)
-    return bool(is_observed and updated >= current)
+    # An API server leaves out a count of 0. A status without `observedGeneration` is taken as up to date.
+    updated = status.get("updatedReplicas", 0 if "observedGeneration" in status else existing)
+    return bool(is_observed and updated >= existing)
 
 
 def problem(name: str, state: RevisionReplicas | None, *, all_ready: bool) -> StatusReason | None:
@@ -83,8 +83,8 @@ def problem(name: str, state: RevisionReplicas | None, *, all_ready: bool) -> St
         return None
     state = state or RevisionReplicas()
     message = f"revision {name}: {state.ready} of {state.desired} replicas ready"
-    detail = state.waiting.message
-    return StatusReason(state.waiting.reason, f"{message} ({detail})" if detail else message)
+    detail = state.unready_reason.message
+    return StatusReason(state.unready_reason.reason, f"{message} ({detail})" if detail else message)
 
 
 def at_zero(name: str, state: RevisionReplicas | None) -> StatusReason | None:
@@ -97,12 +97,14 @@ def at_zero(name: str, state: RevisionReplicas | None) -> StatusReason | None:
         return None
     if not state.desired:
         return StatusReason(SCALED_TO_ZERO, f"revision {name}: the next request starts a replica")
-    if state.waiting.reason != _NOT_READY:
+    if state.unready_reason.reason != _NOT_READY:
         return None
     return StatusReason(WAKING, f"revision {name}: a replica is starting")
 
 
-def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeImageSettings) -> StatusReason:
+def _why_unready(
+    status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeImageSettings
+) -> StatusReason:
     """Return the first problem of a Pod, else that a Pod copies the model, else the Deployment's problem.
 
     Finished Pods do not count: each was replaced, and a cluster keeps evicted ones for weeks.
@@ -125,7 +127,7 @@ def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeI
         return StatusReason("RevisionFailed" if timed_out else "ReplicaFailure", message)
     if timed_out:
         return StatusReason("RevisionFailed", str(progressing.get("message", "")))
-    return _WAITING
+    return _NO_KNOWN_PROBLEM
 
 
 def pod_problem(

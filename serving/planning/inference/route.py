@@ -127,7 +127,7 @@ def _is_probed(state: InferenceState, arm: Arm, candidate: str) -> bool:
     if stored is None or "probe" in stored:
         return True
     replicas = state.replicas.get(candidate)
-    return state.is_accepted and (replicas is None or replicas.is_current)
+    return state.is_accepted and (replicas is None or replicas.has_present_template)
 
 
 def _with_probe(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:

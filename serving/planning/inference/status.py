@@ -203,7 +203,7 @@ def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
         "modelVersion": arm.predictor.model_version,
         "revision": arm.serving,
         "candidateRevision": arm.candidate.name if arm.candidate is not None else "",
-        "replicas": counts.current,
+        "replicas": counts.existing,
         "readyReplicas": counts.ready,
         "trafficPercent": percent,
         **fetched,

@@ -109,7 +109,7 @@ def test_reason_of_a_runtime_is_read_when_its_image_is_of_another_registry() -> 
     crashed = pod(image="registry.corp/slipway/sklearn:1.2.0", **terminated(1, message="LoadFailed: x"))
     assert replicas.pod_problem(crashed) != replicas.pod_problem(crashed, images)
     state = replicas.read(deployment(1, 0), [crashed], images)
-    assert state.waiting.reason == "LoadFailed"
+    assert state.unready_reason.reason == "LoadFailed"
 
 
 def test_reason_of_the_node_is_kept_when_the_message_also_has_the_log() -> None:
@@ -189,7 +189,8 @@ def test_finished_pod_is_no_problem_of_its_revision_when_a_new_one_starts(phase:
     evicted = pod("a", **terminated(137))
     evicted["status"]["phase"] = phase
     starting = pod("b", running={})
-    assert replicas.read(deployment(1, 0), [evicted, starting]).waiting == StatusReason("ReplicasNotReady")
+    state = replicas.read(deployment(1, 0), [evicted, starting])
+    assert state.unready_reason == StatusReason("ReplicasNotReady")
 
 
 def test_unschedulable_pod_has_the_reason_of_the_scheduler() -> None:
