@@ -206,7 +206,7 @@ class AutoscalerController:
             decision.reason in ("Idle", "FixedCount", other_writers.UNMANAGED)
             or (is_least and not has_gauges)
         ) and not may_go_to_zero
-        return not is_steady or monotonic_now - state.decided >= self._settings.idle_seconds
+        return not is_steady or monotonic_now - state.decided_at >= self._settings.idle_seconds
 
     def _interval(self) -> float:
         """Return the seconds between the starts of two ticks."""
@@ -324,7 +324,7 @@ class AutoscalerController:
             if not self._readings.are_known(target, signals, monotonic_now):
                 decision = guards.without_readings(decision, desired, most, signals)
             decision = guards.after_a_raise(decision, desired, most, state.raised, monotonic_now)
-        state.decision, state.decided = decision, monotonic_now
+        state.decision, state.decided_at = decision, monotonic_now
         self._ticks.decided(decision.reason)
         active = await self._active(autoscaler, target, state, monotonic_now)
         state.is_active = active.status == "True"
@@ -333,8 +333,8 @@ class AutoscalerController:
                 held = self._readings.held(autoscaler)
                 await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
-                state.refused = min(state.refused, monotonic_now)  # the first of consecutive refusals
-                if monotonic_now - state.refused >= other_writers.REFUSED_SECONDS:
+                state.refused_since = min(state.refused_since, monotonic_now)
+                if monotonic_now - state.refused_since >= other_writers.REFUSED_SECONDS:
                     active = other_writers.refused(decision.replicas, error)
                     await self._writer.report(
                         autoscaler, target, state, active, signals, monotonic_now=monotonic_now
@@ -342,7 +342,7 @@ class AutoscalerController:
                 raise
         else:
             state.reported_dry_run_count = None  # a later decision for that count is reported again
-        state.refused = math.inf
+        state.refused_since = math.inf
         if decision.replicas == desired and not counts:
             return  # the target's status has no counts yet; with them the watch queues the target again
         await self._writer.report(autoscaler, target, state, active, signals, monotonic_now=monotonic_now)

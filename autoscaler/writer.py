@@ -124,7 +124,7 @@ class Writer:
         old = autoscaler.get("status") or {}
         new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
         may_wait = not status.is_urgent(old, new) and not _is_overwritten(autoscaler, state)
-        if may_wait and (not status.is_news(old, new) or monotonic_now - state.reported < FIGURES_SECONDS):
+        if may_wait and (not status.is_news(old, new) or monotonic_now - state.reported_at < FIGURES_SECONDS):
             return
         previous = state.last_report
         state.last_report = None  # the watch may show this write before its answer comes
@@ -135,7 +135,7 @@ class Writer:
             raise
         version = int(stored["metadata"]["resourceVersion"])
         state.last_report = LastReport(status.fingerprint(stored["status"]), version)
-        state.reported = monotonic_now
+        state.reported_at = monotonic_now
 
     async def refuse(self, autoscaler: Object, reason: str, message: str) -> None:
         """Write a status with the reason why the target cannot be sized."""
@@ -171,7 +171,7 @@ def _content(
         ready=counts.get("readyReplicas", 0),
         conditions=[ready, active],
         signals=signals,
-        learned=state.learned(now),
+        learned=state.learned_status(now),
         schedule=state.bounds(now).schedule,
         changes=state.changes,
         metrics=status.metrics(state.config.metrics, decision.metric_needs),

@@ -31,6 +31,6 @@ class StateSaver:
             self._save(key, state)
 
     def _save(self, key: Key, state: TargetState) -> None:
-        learned = state.state()
+        learned = state.learned_state()
         if self._store is not None and learned is not None:
             self._store.write(key, state.uid, learned)

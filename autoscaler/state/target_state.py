@@ -16,7 +16,7 @@ from serving.objects import Object
 
 log = logging.getLogger(__name__)
 
-FEW = 20.0
+LEAST_REQUESTS_FOR_POLICY = 20.0
 """Requests between two readings below which a target with a fixed count gets no policy: the probes of a
 revision are fewer."""
 REFRESH_SECONDS = 60.0
@@ -48,7 +48,7 @@ class TargetState:
     """
 
     config: PolicyConfig
-    saved: Object | None = None
+    saved_state: Object | None = None
     """The learned state of an earlier process, or of a backfill, until `sizer` is created with it."""
     uid: str = ""
     """Uid of the Autoscaler: a new Autoscaler of the same name gets a new state."""
@@ -61,9 +61,9 @@ class TargetState:
     """Whether a stored state was read, or a backfill was requested: no further backfill is requested."""
     is_active: bool = True
     """Whether decisions are written, and not only reported, as of the last decision."""
-    decided: float = -math.inf
+    decided_at: float = -math.inf
     """Time of the last decision."""
-    reported: float = -math.inf
+    reported_at: float = -math.inf
     """Time of the last status write."""
     last_report: LastReport | None = None
     """The last write of the status; None before the first one, and while one is in flight."""
@@ -81,7 +81,7 @@ class TargetState:
     """The Pods of the target, as of the last decision."""
     reported_dry_run_count: int | None = None
     """The count of the last Event `WouldScale`."""
-    refused: float = math.inf
+    refused_since: float = math.inf
     """Time since which the scale subresource refuses the count; infinity while it does not."""
     unconfirmed_count: int | None = None
     """The count of a write whose response was not received: the write may have been applied."""
@@ -108,14 +108,14 @@ class TargetState:
         """Return the decision for an observation."""
         if self.sizer is None:
             load = observation.load
-            is_idle = load is None or (load.arrivals < FEW and not load.held)
-            if self.is_fixed and is_idle and self.saved is None:
+            is_idle = load is None or (load.arrivals < LEAST_REQUESTS_FOR_POLICY and not load.held)
+            if self.is_fixed and is_idle and self.saved_state is None:
                 return _fixed(self.config.min_replicas)
-            self.sizer = self._sizer(self.saved)
-            if self.saved is not None and observation.replicas.desired > 0:
+            self.sizer = self._sizer(self.saved_state)
+            if self.saved_state is not None and observation.replicas.desired > 0:
                 # Requests may have arrived since the state was stored or backfilled.
                 self.sizer.idle.begin_anew(observation.now)
-            self.saved = None
+            self.saved_state = None
         decision = self.sizer.decide(observation)
         if self.is_fixed and decision.needed <= self.config.max_replicas:  # else the maximum is the reason
             fixed = _fixed(self.config.min_replicas)
@@ -134,14 +134,14 @@ class TargetState:
             return Sizer(self.config)
         return sizer
 
-    def state(self) -> Object | None:
+    def learned_state(self) -> Object | None:
         """Return the learned state to store; None without a policy."""
         return self.sizer.state() if self.sizer is not None else None
 
     def restore_history(self, state: Object) -> None:
         """Take the load and the idle times of a backfilled state; learned starts and capacity are kept."""
         if self.sizer is None:
-            self.saved = self.saved or state
+            self.saved_state = self.saved_state or state
             return
         own = self.sizer.state()
         # The last request that this process observed is newer than the backfilled one.
@@ -153,7 +153,7 @@ class TargetState:
         config = self.config
         return schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now)
 
-    def learned(self, now: float) -> Object | None:
+    def learned_status(self, now: float) -> Object | None:
         """Return `status.learned`; None if nothing is learned."""
         if self.sizer is None:
             return None

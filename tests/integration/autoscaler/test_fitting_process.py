@@ -98,7 +98,7 @@ async def test_targets_with_enough_history_are_fitted_and_the_process_ends_with_
     try:
         await until(lambda: len(fitted()) == 2)
         assert fitted() == {"long", "other"}
-        states = [targets[Key("a", name)].state() for name in ("long", "other")]
+        states = [targets[Key("a", name)].learned_state() for name in ("long", "other")]
         assert [state["forecast"]["fit"] for state in states if state] == [
             model.state() for seed in (1, 2) if (model := fit(levels(seed))) is not None
         ]

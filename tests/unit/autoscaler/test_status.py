@@ -27,8 +27,8 @@ def test_fingerprint_of_a_status_differs_when_others_write_more_than_demand() ->
 
 def test_startup_keep_alive_and_capacity_are_reported_once_known() -> None:
     fresh = TargetState(PolicyConfig(0, 9))
-    assert fresh.learned(START) is None
-    learned = scaled(PolicyConfig(0, 9, capacity=Capacity(10.0, 2.0))).learned(START + 100)
+    assert fresh.learned_status(START) is None
+    learned = scaled(PolicyConfig(0, 9, capacity=Capacity(10.0, 2.0))).learned_status(START + 100)
     assert learned is not None
     assert learned["startupSeconds"] == 42.0
     assert learned["keepAliveSeconds"] > 0
@@ -42,7 +42,7 @@ def test_corrected_capacity_is_not_reported_as_measured() -> None:
         now = START + 5 * step
         load = Load(now - 5, now, 50.0, 50.0, 25.0, 60.0, 0.0, 9.0)  # saturated at half of it
         target.decide(Observation(now, Replicas(1, 1), load))
-    learned = target.learned(START + 300)
+    learned = target.learned_status(START + 300)
     assert learned is not None
     assert learned["capacity"]["source"] == "Corrected"
     assert learned["capacity"]["rate"] < 9
@@ -50,10 +50,10 @@ def test_corrected_capacity_is_not_reported_as_measured() -> None:
 
 
 def test_keep_alive_is_that_of_the_spec_and_absent_without_scale_to_zero() -> None:
-    learned = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned(START)
+    learned = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned_status(START)
     assert learned is not None
     assert learned["keepAliveSeconds"] == 120.0
-    assert "keepAliveSeconds" not in (scaled(PolicyConfig(1, 9)).learned(START) or {})
+    assert "keepAliveSeconds" not in (scaled(PolicyConfig(1, 9)).learned_status(START) or {})
 
 
 def test_each_metric_has_its_target_its_value_and_its_need() -> None:

@@ -107,7 +107,7 @@ def test_count_is_within_its_bounds_for_any_figures(
             )
             assert config.min_replicas <= decision.replicas <= config.max_replicas
             assert 0 <= decision.needed < 2**63, "a status cannot have more"
-    json.dumps(target.scaled.state(), allow_nan=False)
+    json.dumps(target.scaled.learned_state(), allow_nan=False)
 
 
 @settings(max_examples=25)
@@ -291,12 +291,12 @@ def test_the_next_decision_is_the_same_when_state_was_saved_and_restored(
         for _ in range(ticks):
             target.tick(rate, **({"in_flight": 20.0 * target.replicas} if saturated else {}))
     target.decide(None, started=(42.0,))
-    state = json.loads(json.dumps(target.scaled.state()))
+    state = json.loads(json.dumps(target.scaled.learned_state()))
     restored = Sizer(config)
     restored.restore(state)
     assert _without_end(restored.state()) == _without_end(state)
     twin = ReadyTarget(config, target.replicas)
-    twin.now, twin.scaled.saved = target.now, state
+    twin.now, twin.scaled.saved_state = target.now, state
     decision, again = target.tick(last), twin.tick(last)
     assert again.replicas == decision.replicas
     assert again.startup == decision.startup == 42.0

@@ -73,9 +73,9 @@ def test_starts_and_capacity_learned_locally_are_kept() -> None:
     for now in range(0, 600, 5):
         load = Load(END + now, END + now + 5, 500, 500, 500, 10, 0, 0.1)
         scaled.decide(Observation(END + now + 5, Replicas(5, 5, started=(42.0,)), load))
-    before = scaled.state()
+    before = scaled.learned_state()
     scaled.restore_history(backfilled_state(scaled.config, week()))
-    after = scaled.state()
+    after = scaled.learned_state()
     assert before is not None
     assert after is not None
     assert (after["capacity"], after["startup"]) == (before["capacity"], before["startup"])
@@ -87,7 +87,7 @@ def test_stored_state_is_not_replaced() -> None:
     stored = backfilled_state(CONFIG, {END: 7.0})
     scaled = TargetState(CONFIG, stored)
     scaled.restore_history(backfilled_state(CONFIG, week()))
-    assert scaled.saved == stored
+    assert scaled.saved_state == stored
 
 
 def test_only_deployments_of_predictors_have_a_query() -> None:

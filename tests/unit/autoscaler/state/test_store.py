@@ -25,14 +25,14 @@ def learned() -> TargetState:
 
 def test_restart_keeps_learned_state(tmp_path: Path) -> None:
     store, before = StateStore(tmp_path / "autoscaler"), learned()
-    state = before.state()
+    state = before.learned_state()
     assert state is not None
     store.write(KEY, UID, state)
     after = TargetState(CONFIG, store.read(KEY, UID))
     decision = after.decide(Observation(700, Replicas(5, 5), Load(695, 700, 500, 500, 500, 10, 0, 0.1)))
     assert decision.startup == 42.0
     assert decision.capacity > 0
-    assert after.learned(705) is not None
+    assert after.learned_status(705) is not None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"capacity": 3}', '{"capacity": {}, "startup": []}'])

@@ -27,7 +27,7 @@ def stored(ago: float) -> Object:
     """
     state = TargetState(CONFIG)
     decided(state, RESTART - ago, arrivals=2.0)
-    learned = state.state()
+    learned = state.learned_state()
     assert learned is not None
     return learned
 
@@ -56,7 +56,7 @@ def test_idle_time_goes_on_when_the_spec_changes() -> None:
     state = TargetState(CONFIG, stored(300.0))
     decided(state, RESTART, arrivals=2.0)
     state.configure(replace(CONFIG, max_replicas=8))
-    assert state.state() is not None, "it can be stored before the next decision"
+    assert state.learned_state() is not None, "it can be stored before the next decision"
     assert decided(state, RESTART + IDLE - STEP) == 1
     state.configure(CONFIG)
     assert decided(state, RESTART + 300.0) == 0

@@ -124,7 +124,7 @@ def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity
         now = NOW.timestamp() + 5 * step
         load = Load(now - 5, now, 50.0, 50.0, 50.0, 3.0, 0.0, 0.1)
         decision = scaled.decide(Observation(now, Replicas(2, 2, started=(42.0,) if step == 3 else ()), load))
-    learned, band = scaled.learned(now), decision.forecast
+    learned, band = scaled.learned_status(now), decision.forecast
     assert learned is not None
     assert band is not None
     state = status.build(
