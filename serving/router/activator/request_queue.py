@@ -54,8 +54,8 @@ class RequestQueue:
     """A heap of submitted tickets; it may have tickets that were removed meanwhile."""
     _dispatched: dict[int, Endpoint] = field(default_factory=dict)
     """The replica of each ticket whose answer has not begun."""
-    _load: dict[Endpoint, int] = field(default_factory=dict)
-    """Number of dispatched tickets by replica; a replica without one is absent."""
+    _unanswered: dict[Endpoint, int] = field(default_factory=dict)
+    """Dispatched tickets by replica; a replica without any is absent."""
     _suspect: set[Endpoint] = field(default_factory=set)
     """Ready replicas that have failed at least once."""
     _replicas: tuple[Endpoint, ...] = ()
@@ -102,7 +102,7 @@ class RequestQueue:
         heapq.heappush(self._waiting, ticket)
 
     def dispatch(self) -> list[Dispatch]:
-        """Return the requests that go to a replica now; each occupies it until `mark_begun`."""
+        """Return the requests that go to a replica now; each occupies it until `release_replica`."""
         dispatches = []
         while self._waiting:
             if self._waiting[0] not in self._bytes:
@@ -113,28 +113,28 @@ class RequestQueue:
                 break
             ticket = heapq.heappop(self._waiting)
             self._dispatched[ticket] = replica
-            self._load[replica] = self._load.get(replica, 0) + 1
+            self._unanswered[replica] = self._unanswered.get(replica, 0) + 1
             dispatches.append(Dispatch(ticket, replica))
         return dispatches
 
-    def mark_begun(self, ticket: int) -> None:
-        """Note that a replica has begun to answer, or has failed; it can take another request."""
+    def release_replica(self, ticket: int) -> None:
+        """Free the replica of a request that it has begun to answer, or on which it has failed."""
         replica = self._dispatched.pop(ticket, None)
         if replica is not None:
-            self._load[replica] -= 1
-            if not self._load[replica]:
-                del self._load[replica]
+            self._unanswered[replica] -= 1
+            if not self._unanswered[replica]:
+                del self._unanswered[replica]
 
     def mark_failed(self, ticket: int) -> None:
         """Note that a replica could not be reached or did not answer; others are preferred from now on."""
         replica = self._dispatched.get(ticket)
         if replica in self._replicas:
             self._suspect.add(replica)
-        self.mark_begun(ticket)
+        self.release_replica(ticket)
 
     def remove(self, ticket: int) -> None:
         """Forget a request, in any state."""
-        self.mark_begun(ticket)
+        self.release_replica(ticket)
         size = self._bytes.pop(ticket, None)
         if size is not None:
             self._total_bytes -= size
@@ -143,5 +143,5 @@ class RequestQueue:
 
     def _free_replica(self) -> Endpoint | None:
         """Return the least loaded replica, one without a failure first; None if all are busy."""
-        free = [r for r in self._replicas if self._load.get(r, 0) < self.settings.permits]
-        return min(free, key=lambda r: (r in self._suspect, self._load.get(r, 0)), default=None)
+        free = [r for r in self._replicas if self._unanswered.get(r, 0) < self.settings.permits]
+        return min(free, key=lambda r: (r in self._suspect, self._unanswered.get(r, 0)), default=None)

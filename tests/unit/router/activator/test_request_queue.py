@@ -36,7 +36,7 @@ def test_requests_are_dispatched_in_order_of_arrival_up_to_the_permits() -> None
     queue.set_replicas([A])
     assert dispatched(queue) == [(1, A), (2, A)]
     assert dispatched(queue) == []
-    queue.mark_begun(2)
+    queue.release_replica(2)
     assert dispatched(queue) == [(3, A)]
     assert len(queue) == 2
 
@@ -54,7 +54,7 @@ def test_a_resubmitted_request_keeps_its_place_and_gets_another_replica() -> Non
     queue.set_replicas([A, B])
     assert dispatched(queue) == [(1, A), (2, B)]
     queue.mark_failed(1)
-    queue.mark_begun(2)
+    queue.release_replica(2)
     queue.submit(1)
     assert dispatched(queue) == [(1, B), (3, A)]
 
