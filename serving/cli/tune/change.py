@@ -169,7 +169,7 @@ def describe_savings(tuning: Tuning, tuned_target: TunedTarget, version: Object)
     is_deployed = tuning.spec.target.inference is not None
     cost = _cost(tuned_cost, current.cost_per_hour, unlimited) if is_deployed else _cost(tuned_cost, None)
     value, source_trial = summary.objective(spec, recommendation), recommendation.get("trial")
-    objective = f"{summary.measured(spec).sentence.format(value)}, " if value else ""
+    objective = f"{summary.objective_measure(spec).sentence.format(value)}, " if value else ""
     sentence = f"{cost}{objective}measured by {source_trial}"
     unsettled = tuning.unsettled
     return sentence if unsettled is None else f"{sentence}\n{summary.unsettled_sentence(unsettled)}"

@@ -44,13 +44,13 @@ def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[StatusLine]
     ended = summary.has_ended(experiment)
     if not ended:
         yield StatusLine("phase", phase)
-    for trial in sorted(trials, key=summary.number):
+    for trial in sorted(trials, key=summary.trial_number):
         yield _of_trial(trial)
     status = experiment.get("status") or {}
     if (best := status.get("best")) and not ended:
         spec = experiment["spec"]
         value = summary.objective(spec, best)
-        objective = f", {summary.measured(spec).label} {value}" if value else ""
+        objective = f", {summary.objective_measure(spec).label} {value}" if value else ""
         yield StatusLine("best", f"best so far: {best.get('trial')}{objective}")
     if ended:
         yield StatusLine("phase", f"{phase}: {summary.reason(experiment)}", status.get("completionTime", ""))
@@ -62,7 +62,7 @@ def _of_trial(trial: Object) -> StatusLine:
     if not summary.is_over(trial):
         purpose = _PURPOSES[trial["spec"].get("purpose", "Explore")]
         spec = summary.settings_words(trial["spec"].get("settings") or [])
-        return StatusLine(name, f"{name} {summary.stage(trial)}", details=f": {spec}{purpose}")
+        return StatusLine(name, f"{name} {summary.trial_phase(trial)}", details=f": {spec}{purpose}")
     window = status.get("result") or {}
     numbers = [f"{summary.throughput(window)} req/s" if window else "", _p99(window)]
     result = ", ".join(part for part in (status.get("reason"), *numbers) if part)
@@ -71,8 +71,8 @@ def _of_trial(trial: Object) -> StatusLine:
 
 
 def _p99(window: Object) -> str:
-    tail = summary.tail(window)
-    return f"p99 {tail}" if tail else ""
+    latency = summary.p99_latency(window)
+    return f"p99 {latency}" if latency else ""
 
 
 def _time(moment: str) -> datetime:

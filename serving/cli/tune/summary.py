@@ -79,7 +79,7 @@ def best(experiment: Object) -> str:
     title = "Recommended" if status.get("recommendation") else "Best so far"
     headers = [title if why_unsettled(experiment) is None else "Not settled"]
     headers += [setting["name"] for setting in best_spec.get("settings") or []]
-    headers += ["Cost/h", "Today", measured(experiment["spec"]).label]
+    headers += ["Cost/h", "Today", objective_measure(experiment["spec"]).label]
     current_cost = best_spec.get("currentCostPerHour")
     costs = [f"{best_spec.get('costPerHour', 0):.4g}", f"{current_cost:.4g}" if current_cost else None]
     rows = [_best_row(experiment, spec, costs) for spec in shown_specs]
@@ -122,7 +122,7 @@ def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
     current = [trial for trial in trials if not is_over(trial)]
     if not current or has_ended(experiment):
         return ""
-    ordered = sorted(current, key=number)
+    ordered = sorted(current, key=trial_number)
     names = setting_names(ordered)
     rows = []
     for trial in ordered:
@@ -131,12 +131,12 @@ def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
         rows.append(
             [
                 trial["metadata"]["name"],
-                *values(trial, names),
-                stage(trial),
+                *setting_values(trial, names),
+                trial_phase(trial),
                 ages.since(_start_time(trial), now),
                 f"{last['level']:g}" if last else None,
                 throughput(last),
-                tail(last),
+                p99_latency(last),
             ]
         )
     return tables.text(["Now", *names, "Stage", "For", "Load", "Req/s", "P99"], rows)
@@ -144,7 +144,7 @@ def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
 
 def trials_table(trials: Iterable[Object]) -> str:
     """Return a table of all trials: the highest load within the constraints, and the outcome."""
-    ordered = sorted(trials, key=number)
+    ordered = sorted(trials, key=trial_number)
     names = setting_names(ordered)
     rows = []
     for trial in ordered:
@@ -155,12 +155,12 @@ def trials_table(trials: Iterable[Object]) -> str:
             [
                 trial["spec"]["number"],
                 trial["spec"].get("purpose", "Explore"),
-                *values(trial, names),
+                *setting_values(trial, names),
                 f"{trial['spec'].get('costPerHour', 0):.4g}",
-                status.get("reason") or stage(trial),
+                status.get("reason") or trial_phase(trial),
                 f"{window['level']:g}" if window else None,
                 throughput(window),
-                tail(window),
+                p99_latency(window),
                 window.get("meets"),
                 decimal(memory) if memory else None,
                 ages.human(status["seconds"]) if status.get("seconds") else None,
@@ -206,11 +206,11 @@ def goal(spec: Object) -> str:
     """Return objective and constraints of an experiment's spec: `least p50 latency, error rate <= 1 %`."""
     constraints = [Constraint.model_validate(constraint) for constraint in spec.get("constraints") or []]
     bounds = [_plain(notation.constraint(constraint, bound_of(constraint))) for constraint in constraints]
-    objective = measured(spec)
+    objective = objective_measure(spec)
     return ", ".join([f"{'least' if objective.less_is_better else 'most'} {objective.label}", *bounds])
 
 
-def measured(spec: Object) -> ObjectiveMeasure:
+def objective_measure(spec: Object) -> ObjectiveMeasure:
     """Return label and unit of the objective of an experiment's spec, as in the report."""
     return measure.of_objective(Objective.model_validate(spec.get("objective") or {}))
 
@@ -221,8 +221,8 @@ def objective(spec: Object, measured_spec: Object) -> str | None:
     `spec` is that of the experiment; `measured_spec` is a recommendation, an alternative or the best spec.
     """
     value, low, high = (measured_spec.get(key, 0) for key in ("objective", "low", "high"))
-    estimate = measured(spec).estimate(Estimate(value=value, low=low, high=high))
-    return interval(estimate, measured(spec).write) if estimate else None
+    estimate = objective_measure(spec).estimate(Estimate(value=value, low=low, high=high))
+    return interval(estimate, objective_measure(spec).write) if estimate else None
 
 
 def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
@@ -251,14 +251,14 @@ def elapsed(experiment: Object, now: datetime) -> float | None:
 
 
 def is_over(trial: Object) -> bool:
-    return stage(trial) in FINISHED
+    return trial_phase(trial) in FINISHED
 
 
-def stage(trial: Object) -> str:
+def trial_phase(trial: Object) -> str:
     return str((trial.get("status") or {}).get("phase") or "Pending")
 
 
-def number(trial: Object) -> int:
+def trial_number(trial: Object) -> int:
     return int(trial["spec"]["number"])
 
 
@@ -267,7 +267,7 @@ def setting_names(trials: Iterable[Object]) -> list[str]:
     return list(dict.fromkeys(s["name"] for trial in trials for s in trial["spec"].get("settings") or []))
 
 
-def values(trial: Object, names: Iterable[str]) -> list[object]:
+def setting_values(trial: Object, names: Iterable[str]) -> list[object]:
     """Return the values of a trial's settings by name; None for settings that it lacks."""
     settings = {s["name"]: s["value"] for s in trial["spec"].get("settings") or []}
     return [settings.get(name) for name in names]
@@ -286,7 +286,7 @@ def throughput(window: Object) -> str | None:
     return interval(Estimate.model_validate(throughput), formatting.number)
 
 
-def tail(window: Object) -> str | None:
+def p99_latency(window: Object) -> str | None:
     """Return the p99 latency of a window; None without one."""
     for latency in window.get("latencies") or []:
         if (latency["metric"], latency["percentile"]) == ("latency", 99):
