@@ -224,7 +224,7 @@ def _columns(workload: Workload, played: Run, decisions: list[_Recorded]) -> tup
     step = width(workload)
     count = math.ceil(workload.seconds / step)
     column_of_request = (played.waits.times // step).astype(np.int64)
-    is_late = played.waits.waits > workload.wait + 1e-6
+    is_late = played.waits.seconds > workload.wait + 1e-6
     late = np.bincount(column_of_request, weights=played.waits.weights * is_late, minlength=count)
     columns: list[TimelineColumn] = []
     position, shown, last = 0, decisions[0], decisions[0]

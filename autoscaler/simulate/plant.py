@@ -1,8 +1,8 @@
 """Simulated replicas at work: finished requests, waiting requests, and the wait of each request. Pure.
 
 `FluidPlant` treats the requests of a second as a fluid and costs the same at any load; `QueuePlant` simulates
-each request. In these two, requests wait in one first-in-first-out queue for the ready replicas, which equals
-least-loaded dispatch with slots.
+each request. Both have one first-in-first-out queue for all ready replicas, which equals least-loaded
+dispatch with slots; in `RoutedPlant` each replica has its own.
 """
 
 from bisect import bisect_left
@@ -31,9 +31,9 @@ class PlantCounts(NamedTuple):
     """
     dropped: float
     """Requests that were abandoned after `TIMEOUT`."""
-    capacity: float
+    possible_work: float
     """Work that the ready replicas could have done."""
-    done: float
+    finished_work: float
     """Work that the ready replicas did."""
     busy: float
     """Requests that occupy a slot at `time`."""
@@ -48,14 +48,14 @@ NO_COUNTS = PlantCounts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class RequestWaits:
     """The wait of requests for a slot, as columns of a table in order of arrival. A row is one request, or
     all requests of one second of a fluid.
     """
 
     times: Floats
     """Arrival, in seconds from the start of the run."""
-    waits: Floats
+    seconds: Floats
     """Wait in seconds."""
     weights: Floats
     """The number of requests of each row."""
@@ -78,7 +78,7 @@ class Plant(Protocol):
     def counts(self) -> PlantCounts:
         """Return the totals so far, and the state now."""
 
-    def waits(self) -> Waits:
+    def waits(self) -> RequestWaits:
         """Return the waits of all requests so far; a waiting request counts as having waited until now."""
 
 
@@ -99,8 +99,10 @@ class FluidPlant:
         """Total work that was done or dropped by the end of each second so far."""
         self._ready = np.zeros(len(self._entered), np.int32)
         self._last_ready = 0
-        self._capacity = self._dropped = 0.0
-        """Work."""
+        self._possible_work = 0.0
+        """Work that the ready replicas could have done."""
+        self._dropped_work = 0.0
+        """Work that was abandoned after `TIMEOUT`."""
         self._backlog_sum = 0.0
         """Work that waits at the end of each second so far, summed."""
         self._work_per_request = float(flow.work.sum()) / max(float(flow.arrivals.sum()), 1e-9) or 1.0
@@ -114,7 +116,7 @@ class FluidPlant:
             departed += entered[start:end]  # as usual: nothing waits
         else:
             self._queue(start, end, rate)
-        self._capacity += rate * (end - start)
+        self._possible_work += rate * (end - start)
         self._ready[start:end] = ready
         self._last_ready = ready
 
@@ -132,7 +134,7 @@ class FluidPlant:
             float(self._last_ready * replica.concurrency),
         )
         arrivals = self._arrivals[now - 1]
-        dropped = self._dropped / self._work_per_request
+        dropped = self._dropped_work / self._work_per_request
         waited = self._backlog_sum / self._work_per_request
         return PlantCounts(
             time=now,
@@ -141,14 +143,14 @@ class FluidPlant:
             finished=max(departed_requests - dropped, 0.0),
             latency_sum=waited + departed_requests * replica.service_seconds,
             dropped=dropped,
-            capacity=self._capacity,
-            done=departed - self._dropped,
+            possible_work=self._possible_work,
+            finished_work=departed - self._dropped_work,
             busy=busy,
             waiting=arrivals - departed_requests,
             ready=self._last_ready,
         )
 
-    def waits(self) -> Waits:
+    def waits(self) -> RequestWaits:
         """Return for each second the wait of its middle request: from the middle of the second until the work
         of the requests before it has departed.
         """
@@ -167,7 +169,7 @@ class FluidPlant:
         times: Floats = np.arange(seconds, dtype=np.float64) + 0.5
         has_arrivals = arrivals > 0
         cold = (self._ready[:seconds] == 0).astype(np.float64)
-        return Waits(
+        return RequestWaits(
             times[has_arrivals],
             np.maximum(leaves - times, 0)[has_arrivals],
             arrivals[has_arrivals],
@@ -185,7 +187,7 @@ class FluidPlant:
                 total = entered[second]
             else:
                 if second >= TIMEOUT and total < entered[second - TIMEOUT]:
-                    self._dropped += entered[second - TIMEOUT] - total
+                    self._dropped_work += entered[second - TIMEOUT] - total
                     total = entered[second - TIMEOUT]
                 backlog_sum += entered[second] - total
             departed.append(total)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 
 import numpy as np
 
-from autoscaler.simulate.plant import PlantCounts, Waits
+from autoscaler.simulate.plant import PlantCounts, RequestWaits
 from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Requests
 
 
@@ -45,7 +45,7 @@ class QueuePlant:
         """Requests that have arrived, and those that have got a slot or were dropped."""
         self._now, self._ready = 0.0, 0
         self._finished = self._dropped = 0
-        self._latency_sum = self._capacity = self._done = 0.0
+        self._latency_sum = self._possible_work = self._finished_work = 0.0
         self.draining = 0.0
 
     def advance(self, until: float, ready: int) -> None:
@@ -74,19 +74,20 @@ class QueuePlant:
             finished=self._finished,
             latency_sum=self._latency_sum,
             dropped=self._dropped,
-            capacity=self._capacity,
-            done=self._done,
+            possible_work=self._possible_work,
+            finished_work=self._finished_work,
             busy=self._busy,
             waiting=self._waiting,
             ready=self._ready,
         )
 
-    def waits(self) -> Waits:
+    def waits(self) -> RequestWaits:
         """Return the wait of each request so far."""
         times: Floats = self._requests.times[: self._arrived]
         waits: Floats = np.frombuffer(self._waits)[: self._arrived].copy()
         waits[self._begun :] = self._now - times[self._begun :]
-        return Waits(times, waits, np.ones(len(times)), np.frombuffer(self._cold)[: self._arrived].copy())
+        cold = np.frombuffer(self._cold)[: self._arrived].copy()
+        return RequestWaits(times, waits, np.ones(len(times)), cold)
 
     @property
     def _waiting(self) -> int:
@@ -157,13 +158,13 @@ class QueuePlant:
             self._dropped += 1
 
     def _count(self, until: float, ready: int, slots: int) -> None:
-        """Add the capacity, the work and the draining replicas of the time since the last call, as if the
-        slots that are busy now had been busy all the time.
+        """Add the possible work, the finished work and the draining replicas of the time since the last
+        call, as if the slots that are busy now had been busy all the time.
         """
         passed = until - self._now
         busy = self._busy
-        self._capacity += slots * passed / self._replica.concurrency * self._replica.rate
-        self._done += min(busy, slots) * passed / self._replica.concurrency * self._replica.rate
+        self._possible_work += slots * passed / self._replica.concurrency * self._replica.rate
+        self._finished_work += min(busy, slots) * passed / self._replica.concurrency * self._replica.rate
         if busy > slots:
             self.draining += math.ceil((busy - slots) / self._replica.concurrency) * passed
         self._now, self._ready = until, ready

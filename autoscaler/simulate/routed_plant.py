@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.simulate.plant import PlantCounts, Waits
+from autoscaler.simulate.plant import PlantCounts, RequestWaits
 from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Requests
 from serving.settings import ActivatorSettings
 
@@ -79,7 +79,7 @@ class RoutedPlant:
         """1 for each arrived request that met no ready replica, else 0."""
         self._arrived = self._finished = self._dropped = 0
         self._now = 0.0
-        self._latency_sum = self._capacity = self._done = 0.0
+        self._latency_sum = self._possible_work = self._finished_work = 0.0
         self.draining = 0.0
 
     def advance(self, until: float, ready: int) -> None:
@@ -114,19 +114,19 @@ class RoutedPlant:
             finished=self._finished,
             latency_sum=self._latency_sum,
             dropped=self._dropped,
-            capacity=self._capacity,
-            done=self._done,
+            possible_work=self._possible_work,
+            finished_work=self._finished_work,
             busy=busy,
             ready=len(self._queues),
             waiting=self._arrived - self._finished - self._dropped - busy,
         )
 
-    def waits(self) -> Waits:
+    def waits(self) -> RequestWaits:
         """Return the wait of each request so far."""
         times: Floats = np.asarray(self._times[: self._arrived], np.float64)
         served = np.asarray(self._waits[: self._arrived], np.float64)
         waits: Floats = np.where(np.isnan(served), self._now - times, served)
-        return Waits(times, waits, np.ones(len(times)), np.asarray(self._cold))
+        return RequestWaits(times, waits, np.ones(len(times)), np.asarray(self._cold))
 
     def _resize(self, ready: int) -> None:
         self._queues += [_ReplicaQueue() for _ in range(ready - len(self._queues))]
@@ -193,13 +193,14 @@ class RoutedPlant:
         self._dropped += 1
 
     def _count(self, until: float) -> None:
-        """Add the capacity, the work and the draining replicas of the time since the last call, as if the
-        slots that are busy now had been busy all the time.
+        """Add the possible work, the finished work and the draining replicas of the time since the last
+        call, as if the slots that are busy now had been busy all the time.
         """
         passed = until - self._now
         rate = self._replica.rate
-        self._capacity += len(self._queues) * passed * rate
-        self._done += sum(queue.busy for queue in self._queues) * passed / self._replica.concurrency * rate
+        self._possible_work += len(self._queues) * passed * rate
+        busy = sum(queue.busy for queue in self._queues)
+        self._finished_work += busy * passed / self._replica.concurrency * rate
         self._removed = [queue for queue in self._removed if queue.busy]
         self.draining += len(self._removed) * passed
         self._now = until

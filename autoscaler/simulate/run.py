@@ -14,7 +14,7 @@ import numpy as np
 from autoscaler.decision_values import Decision
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.simulate.delivery import DeliveredReadings, Delivery, readings
-from autoscaler.simulate.plant import NO_COUNTS, Plant, PlantCounts, Waits
+from autoscaler.simulate.plant import NO_COUNTS, Plant, PlantCounts, RequestWaits
 from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.pool import ReplicaPool
@@ -49,7 +49,7 @@ class TimelinePoint:
 class Run:
     """The result of a run."""
 
-    waits: Waits
+    waits: RequestWaits
     replica_seconds: float
     """Replica-seconds after the unscored lead, starting and draining replicas included."""
     actions: tuple[tuple[float, int], ...]
@@ -284,7 +284,7 @@ def _load(before: PlantCounts, after: PlantCounts, start: float, idle: float) ->
 
 def _gauges(before: PlantCounts, after: PlantCounts) -> dict[str, float]:
     """Return the gauges of `policy`; none without ready replicas, which have no utilisation."""
-    capacity = after.capacity - before.capacity
-    if capacity <= 0 or after.ready == 0:
+    possible_work = after.possible_work - before.possible_work
+    if possible_work <= 0 or after.ready == 0:
         return {}
-    return {UTILISATION: (after.done - before.done) / capacity, WAITING: after.waiting}
+    return {UTILISATION: (after.finished_work - before.finished_work) / possible_work, WAITING: after.waiting}

@@ -60,7 +60,7 @@ def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
     waits = run.waits
     scored = waits.times >= workload.lead
     times, wait, weight, cold = (
-        values[scored] for values in (waits.times, waits.waits, waits.weights, waits.cold)
+        values[scored] for values in (waits.times, waits.seconds, waits.weights, waits.cold)
     )
     total = max(float(weight.sum()), 1e-9)
     late = wait > workload.wait + 1e-6

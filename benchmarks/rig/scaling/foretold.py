@@ -60,7 +60,7 @@ def foretell(played: Played, machine: SlotReplica, patience: float, config: Poli
     runs = [
         _run(played, machine, patience, config, phase, seed) for seed, phase in enumerate(tick_phases(played))
     ]
-    late = [100 * float((run.waits.waits > patience).mean()) for run in runs]
+    late = [100 * float((run.waits.seconds > patience).mean()) for run in runs]
     seconds = [run.replica_seconds for run in runs]
     return Foretold(
         violations=float(np.mean(late)),

@@ -12,7 +12,7 @@ from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 def longest(plant: Plant, need: Floats) -> float:
     for second, replicas in enumerate(need.tolist()):
         plant.advance(second + 1, int(replicas))
-    return float(plant.waits().waits.max(initial=0))
+    return float(plant.waits().seconds.max(initial=0))
 
 
 def flow(*work: float) -> Flow:

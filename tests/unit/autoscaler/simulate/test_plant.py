@@ -24,14 +24,14 @@ def replica_of(slots: int = 1) -> Replica:
 def test_fluid_waits_for_earlier_arrivals() -> None:
     plant = FluidPlant(flow(4, 0, 0, 0), replica_of())
     plant.advance(4, 1)
-    assert plant.waits().waits.tolist() == pytest.approx([1.5])
+    assert plant.waits().seconds.tolist() == pytest.approx([1.5])
     assert plant.counts().finished == 4
 
 
 def test_a_fluid_does_not_wait_while_replicas_keep_up() -> None:
     plant = FluidPlant(flow(*[2] * 10), replica_of())
     plant.advance(10, 2)
-    assert plant.waits().waits.max() == 0
+    assert plant.waits().seconds.max() == 0
 
 
 def test_requests_wait_for_the_first_ready_replica() -> None:
@@ -40,7 +40,7 @@ def test_requests_wait_for_the_first_ready_replica() -> None:
     plant.advance(6, 2)
     waits = plant.waits()
     assert waits.cold.tolist() == [1, 1]
-    assert waits.waits.tolist() == pytest.approx([2.75, 2.25])
+    assert waits.seconds.tolist() == pytest.approx([2.75, 2.25])
 
 
 def test_fluid_drops_work_at_the_timeout() -> None:
@@ -48,7 +48,7 @@ def test_fluid_drops_work_at_the_timeout() -> None:
     plant.advance(401, 0)
     counts = plant.counts()
     assert (counts.dropped, counts.waiting, counts.finished) == (5, 0, 0)
-    assert plant.waits().waits.tolist() == pytest.approx([TIMEOUT], abs=1)
+    assert plant.waits().seconds.tolist() == pytest.approx([TIMEOUT], abs=1)
 
 
 def test_the_number_of_requests_in_a_slot_follows_from_their_time() -> None:
@@ -60,7 +60,7 @@ def test_the_number_of_requests_in_a_slot_follows_from_their_time() -> None:
 def test_slots_are_given_in_order_of_arrival() -> None:
     plant = QueuePlant(requests((0, 3), (0.5, 1), (1, 1), (1.5, 1)), replica_of(slots=2))
     plant.advance(10, 1)
-    assert plant.waits().waits.tolist() == pytest.approx([0, 0, 0.5, 1.0])
+    assert plant.waits().seconds.tolist() == pytest.approx([0, 0, 0.5, 1.0])
     assert plant.counts().finished == 4
 
 
@@ -81,7 +81,7 @@ def test_a_request_that_meets_no_replica_is_cold_and_held() -> None:
     plant.advance(10, 1)
     waits = plant.waits()
     assert waits.cold.tolist() == [1, 1]
-    assert waits.waits.tolist() == pytest.approx([4, 4])
+    assert waits.seconds.tolist() == pytest.approx([4, 4])
 
 
 def test_queue_drops_requests_at_the_timeout() -> None:
@@ -89,13 +89,13 @@ def test_queue_drops_requests_at_the_timeout() -> None:
     for second in range(5, 400, 5):
         plant.advance(second, 0)
     assert (plant.counts().dropped, plant.counts().waiting) == (1, 1)
-    assert plant.waits().waits[0] == TIMEOUT
+    assert plant.waits().seconds[0] == TIMEOUT
 
 
 def test_queued_requests_count_with_their_wait_until_now() -> None:
     plant = QueuePlant(requests((1, 1)), replica_of())
     plant.advance(8, 0)
-    assert plant.waits().waits.tolist() == [7]
+    assert plant.waits().seconds.tolist() == [7]
 
 
 @given(
@@ -117,7 +117,7 @@ def test_every_arrival_is_accounted_for(counts: list[int], ready: list[int]) -> 
         inside = end.waiting + (end.busy if isinstance(plant, QueuePlant) else 0)
         assert end.arrivals == sum(counts)
         assert end.finished + end.dropped + inside == pytest.approx(sum(counts))
-        assert plant.waits().waits.min(initial=0) >= 0
+        assert plant.waits().seconds.min(initial=0) >= 0
 
 
 def test_both_plants_agree_on_a_large_load() -> None:
@@ -131,7 +131,7 @@ def test_both_plants_agree_on_a_large_load() -> None:
         for second in range(5, 601, 5):
             plant.advance(second, 4)
     late = [
-        float((waits.weights * (waits.waits > 5)).sum() / waits.weights.sum())
+        float((waits.weights * (waits.seconds > 5)).sum() / waits.weights.sum())
         for waits in (single.waits(), fluid.waits())
     ]
     assert late[0] > 0.2
@@ -168,7 +168,7 @@ def test_a_queue_serves_each_request_as_its_definition_says(
         assert state == (expected.arrived, expected.finished, expected.dropped, len(expected.ends))
         assert counts.latency_sum == pytest.approx(expected.latency_sum)
         waits = plant.waits()
-        assert waits.waits.tolist() == pytest.approx(expected.waits_until_now())
+        assert waits.seconds.tolist() == pytest.approx(expected.waits_until_now())
         assert waits.cold.tolist() == expected.cold
 
 

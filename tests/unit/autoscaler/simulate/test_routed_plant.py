@@ -45,7 +45,7 @@ def test_each_request_is_served_once_when_replicas_come_and_go(
     played(plant, [*ready, *[3] * 60], 5)
     end = plant.counts()
     assert (end.finished, end.busy, end.waiting, end.dropped) == (count, 0, 0, 0)
-    assert end.latency_sum == pytest.approx(float(plant.waits().waits.sum()) + count)
+    assert end.latency_sum == pytest.approx(float(plant.waits().seconds.sum()) + count)
 
 
 @given(
@@ -58,8 +58,8 @@ def test_waits_are_never_shorter_than_in_a_shared_queue_without_removals(
     count: int, seed: int, ready: list[int]
 ) -> None:
     load, counts = drawn(count, 40.0, seed), sorted(ready)
-    routed = played(RoutedPlant(load, REPLICA), counts, 5).waits().waits
-    shared = played(QueuePlant(load, REPLICA), counts, 5).waits().waits
+    routed = played(RoutedPlant(load, REPLICA), counts, 5).waits().seconds
+    shared = played(QueuePlant(load, REPLICA), counts, 5).waits().seconds
     assert routed.sum() >= shared.sum() - 1e-9
     assert routed.max(initial=0) >= shared.max(initial=0) - 1e-9
 
@@ -69,7 +69,7 @@ def test_waits_are_never_shorter_than_in_a_shared_queue_without_removals(
 def test_waits_of_a_single_replica_are_those_of_a_shared_queue(count: int, seed: int) -> None:
     load, ready = drawn(count, 30.0, seed), [1] * 8
     routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
-    assert routed.waits().waits == pytest.approx(shared.waits().waits)
+    assert routed.waits().seconds == pytest.approx(shared.waits().seconds)
     assert routed.counts()._replace(latency_sum=0) == shared.counts()._replace(latency_sum=0)
     assert routed.counts().latency_sum == pytest.approx(shared.counts().latency_sum)
 
@@ -77,8 +77,8 @@ def test_waits_of_a_single_replica_are_those_of_a_shared_queue(count: int, seed:
 def test_queued_requests_stay_at_their_replica_when_another_becomes_ready() -> None:
     load, ready = requests(np.linspace(0.0, 0.9, 20)), [1, 2, 2, 2]
     routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
-    assert routed.waits().waits.max() == pytest.approx(8.1, abs=0.1)
-    assert shared.waits().waits.max() < 7
+    assert routed.waits().seconds.max() == pytest.approx(8.1, abs=0.1)
+    assert shared.waits().seconds.max() < 7
 
 
 def test_removed_replica_serves_its_queue_and_is_paid_for_it() -> None:
@@ -94,7 +94,7 @@ def test_less_loaded_of_two_replicas_gives_fewer_waits_than_random_choice() -> N
     load = drawn(3000, 400.0, 3)  # 94 % of what four replicas serve
     waits = played(RoutedPlant(load, REPLICA), [4] * 100, 4).waits()
     shared = played(QueuePlant(load, REPLICA), [4] * 100, 4).waits()
-    assert shared.waits.mean() < waits.waits.mean() < 3 * shared.waits.mean()
+    assert shared.seconds.mean() < waits.seconds.mean() < 3 * shared.seconds.mean()
 
 
 def test_replica_queue_drops_requests_at_the_timeout() -> None:
@@ -102,7 +102,7 @@ def test_replica_queue_drops_requests_at_the_timeout() -> None:
     played(plant, [1] * 70, 5)
     end = plant.counts()
     assert (end.dropped, end.busy, end.waiting) == (2, 1, 0)
-    assert plant.waits().waits.tolist() == [0, TIMEOUT, TIMEOUT]
+    assert plant.waits().seconds.tolist() == [0, TIMEOUT, TIMEOUT]
 
 
 def test_held_requests_go_to_the_next_replica_when_the_first_is_full() -> None:

@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     law = around(30)
     plan = [(0, 4), (100, 8), (900, 6)]
     first, again, other = (
-        run(workload, law, lambda _: Planned(plan), limit=100, seed=seed).waits.waits for seed in (7, 7, 8)
+        run(workload, law, lambda _: Planned(plan), limit=100, seed=seed).waits.seconds for seed in (7, 7, 8)
     )
     assert (first == again).all()
     assert (first != other).any()
@@ -163,7 +163,7 @@ def test_a_request_at_zero_orders_a_replica_between_two_decisions_only_when_read
     workload = Workload("rare", 1000.0, 900, requests, Replica(1.0, 1, 1.0), 2.0, min_replicas=0, lead=0)
     plan = [(0, 0), (310, 1)]
     waits = [
-        float(played(workload, Planned(plan, interval=310), Delivery(immediate=immediate)).waits.waits[0])
+        float(played(workload, Planned(plan, interval=310), Delivery(immediate=immediate)).waits.seconds[0])
         for immediate in (True, False)
     ]
     assert waits == pytest.approx([302 + 30 - 301.5, 310 + 30 - 301.5])
@@ -193,7 +193,7 @@ def test_a_wake_and_a_start_are_late_by_at_most_a_step_when_requests_are_routed(
         seed=1,
         delivery=Delivery(immediate=True),
     )
-    assert 4.3 <= woken.waits.waits[0] <= 4.3 + 2 * workload.step
+    assert 4.3 <= woken.waits.seconds[0] <= 4.3 + 2 * workload.step
 
 
 def test_a_start_that_ends_has_a_decision_at_once_only_when_readings_are_immediate() -> None:
