@@ -10,7 +10,7 @@ from autoscaler.report.schema import (
     PolicyRow,
     SimulatedService,
     SimulationReport,
-    Track,
+    Timeline,
 )
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Outcome
@@ -61,7 +61,7 @@ def of(
         rows=_with_pareto_front(rows),
         step=comparison.width(workload),
         moments=_moments(workload, oracle),
-        tracks=tuple(Track(outcome.name, outcome.columns) for outcome in ordered),
+        tracks=tuple(Timeline(outcome.name, outcome.columns) for outcome in ordered),
         changes=main.changes,
         reasons=dict(sorted(main.reasons.items(), key=lambda pair: -pair[1])),
     )

@@ -18,7 +18,7 @@ def render(report: SimulationReport) -> str:
         words=sentences.of(report),
         facts=_facts(report),
         load=plots.load(report),
-        replicas=[(track.name, plots.replicas(report, track)) for track in report.tracks],
+        replicas=[(timeline.name, plots.replicas(report, timeline)) for timeline in report.tracks],
         tradeoff=plots.tradeoff(report),
         columns=plots.COLUMNS,
         rows=[(row, plots.cells(row)) for row in report.rows],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from autoscaler.report import sentences
-from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport, Track
+from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport, Timeline
 from autoscaler.simulate.comparison import TimelineColumn
 from serving.report_pages import formatting, svg
 from serving.report_pages.plots import Plot, PlotTable, stairs
@@ -58,7 +58,11 @@ def load(report: SimulationReport) -> Plot:
     parts += _hover_areas(report, columns, x, svg.HEIGHT - svg.BOTTOM)
     title = "Load, and the highest load that was expected within a start"
     rows = tuple(
-        (report.when(report.moments[i].time), formatting.number(report.moments[i].rate), *_band(columns[i]))
+        (
+            sentences.format_time(report.moments[i].time),
+            formatting.number(report.moments[i].rate),
+            *_band(columns[i]),
+        )
         for i in _table_indices(report)
     )
     return Plot(
@@ -69,10 +73,10 @@ def load(report: SimulationReport) -> Plot:
     )
 
 
-def replicas(report: SimulationReport, track: Track) -> Plot:
+def replicas(report: SimulationReport, timeline: Timeline) -> Plot:
     """Return the plot of the replicas of one policy, with the late requests below."""
     x = _time(report)
-    highest = max(max(c.desired, c.ready) for c in track.columns)
+    highest = max(max(c.desired, c.ready) for c in timeline.columns)
     y = AxisScale.around(
         [0.0, float(highest), *(float(m.needed) for m in report.moments)],
         svg.HEIGHT - svg.BOTTOM,
@@ -81,23 +85,23 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     )
     bottom = y.at(0.0)
     needed = _course(report, x, y, [moment.needed for moment in report.moments])
-    desired = _course(report, x, y, [column.desired for column in track.columns])
-    ready = _course(report, x, y, [column.ready for column in track.columns])
-    with_reasons = report.row(track.name).ours  # the reasons of all policies would double the page's size
+    desired = _course(report, x, y, [column.desired for column in timeline.columns])
+    ready = _course(report, x, y, [column.ready for column in timeline.columns])
+    with_reasons = report.row(timeline.name).ours  # the reasons of all policies would double the page's size
     parts = [
         svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "needed"),
         _frame(report, x, y, "replicas"),
         svg.line(ready, "course ready"),
         svg.line(desired, "course desired"),
         _scoring_start(report, x, svg.HEIGHT - svg.BOTTOM),
-        *(_hover_areas(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
+        *(_hover_areas(report, timeline.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
     ]
-    title = f"Replicas with {track.name}"
+    title = f"Replicas with {timeline.name}"
     return Plot(
         title,
-        (svg.picture(title, *parts, width=_TIMELINE_WIDTH), _late(report, track, x)),
+        (svg.picture(title, *parts, width=_TIMELINE_WIDTH), _late(report, timeline, x)),
         PlotTable(
-            ("UTC", "needed", "desired", "ready", "waited too long", "reason"), tuple(_rows(report, track))
+            ("UTC", "needed", "desired", "ready", "waited too long", "reason"), tuple(_rows(report, timeline))
         ),
         (
             ("needed", "needed, by perfect knowledge"),
@@ -170,7 +174,7 @@ def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
     """Return the rows of the table of changes, each cell with its sort key."""
     return [
         [
-            (report.when(change.time), change.time),
+            (sentences.format_time(change.time), change.time),
             (f"{change.before} \u2192 {change.after}", change.after - change.before),
             (str(change.ready), change.ready),
             (formatting.number(change.rate), change.rate),
@@ -187,7 +191,8 @@ def _tip(report: SimulationReport, index: int, column: TimelineColumn) -> str:
     band = f", {formatting.number(column.upper)} to expect" if column.upper is not None else ""
     late = f", {formatting.number(column.late)} waited too long" if column.late else ""
     return (
-        f"{report.when(moment.time)} UTC: {formatting.number(moment.rate)} {report.service.unit}/s{band}; "
+        f"{sentences.format_time(moment.time)} UTC: "
+        f"{formatting.number(moment.rate)} {report.service.unit}/s{band}; "
         f"{column.desired} desired, {column.ready} ready, {moment.needed} needed{late}. "
         f"{': '.join(filter(None, (column.reason, column.message)))}"
     )
@@ -261,22 +266,22 @@ def _across(report: SimulationReport, x: AxisScale, index: int) -> dict[str, str
     return {"x": f"{start:.2f}", "width": f"{max(end - start, 0.1):.2f}"}
 
 
-def _late(report: SimulationReport, track: Track, x: AxisScale) -> Markup:
+def _late(report: SimulationReport, timeline: Timeline, x: AxisScale) -> Markup:
     """Return the strip of requests that waited too long."""
     bottom = _LATE_HEIGHT - svg.BOTTOM
-    highest = max(column.late for column in track.columns)
+    highest = max(column.late for column in timeline.columns)
     y = AxisScale(0.0, max(highest, 1.0), bottom, svg.TOP)
     ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), formatting.number(y.high))]
     frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=_TIMELINE_WIDTH)
     parts = [frame]
-    for index, column in enumerate(track.columns):
+    for index, column in enumerate(timeline.columns):
         if column.late > 0:
             top = min(y.at(column.late), bottom - 1.5)  # few late requests are still visible
             box = {**_across(report, x, index), "y": top, "height": bottom - top}
             parts.append(
                 svg.element("rect", {"class": "late", **box, "data-tip": _tip(report, index, column)})
             )
-    title = f"Requests that waited too long with {track.name}"
+    title = f"Requests that waited too long with {timeline.name}"
     return svg.picture(title, *parts, width=_TIMELINE_WIDTH, height=_LATE_HEIGHT)
 
 
@@ -285,11 +290,11 @@ def _table_indices(report: SimulationReport) -> range:
     return range(0, len(report.moments), math.ceil(len(report.moments) / _MAX_ROWS))
 
 
-def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
+def _rows(report: SimulationReport, timeline: Timeline) -> Iterator[tuple[str, ...]]:
     for i in _table_indices(report):
-        moment, column = report.moments[i], track.columns[i]
+        moment, column = report.moments[i], timeline.columns[i]
         yield (
-            report.when(moment.time),
+            sentences.format_time(moment.time),
             str(moment.needed),
             str(column.desired),
             str(column.ready),

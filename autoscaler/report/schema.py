@@ -1,6 +1,5 @@
 """The values of a report, from which its page, its sentences and its JSON are made. Pure."""
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -83,7 +82,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class Timeline:
     """The timeline of one policy."""
 
     name: str
@@ -112,7 +111,7 @@ class SimulationReport:
     """Seconds of a column."""
     moments: tuple[Moment, ...]
     """One for each column."""
-    tracks: tuple[Track, ...]
+    tracks: tuple[Timeline, ...]
     """The main policy first."""
     changes: tuple[Change, ...]
     """Changes by the main policy."""
@@ -123,18 +122,14 @@ class SimulationReport:
         """Return the row with a name."""
         return next(row for row in self.rows if row.name == name)
 
-    def when(self, moment: float) -> str:
-        """Return Unix seconds as text, such as `Mon 01 Jan 10:30:00`, in UTC."""
-        return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%a %d %b %H:%M:%S")
-
 
 def as_json(report: SimulationReport) -> dict[str, Any]:
     """Return the report as a JSON object with camelCase names; timelines have one list per field."""
     document: dict[str, Any] = _camel(asdict(report))
     document["reasons"] = dict(report.reasons)  # its keys are reasons, not names of fields
     document["moments"] = _by_field(document["moments"])
-    for track in document["tracks"]:
-        track["columns"] = _by_field(track["columns"])
+    for timeline in document["tracks"]:
+        timeline["columns"] = _by_field(timeline["columns"])
     return document
 
 

@@ -1,5 +1,6 @@
 """The sentences of a report: cost and late requests of our policy, compared with other policies. Pure."""
 
+import datetime as dt
 from collections.abc import Mapping
 
 from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport
@@ -24,6 +25,11 @@ def of(report: SimulationReport) -> Mapping[str, list[str]]:
 def percent(value: float) -> str:
     """Return a percentage, 0 to 100, as text."""
     return formatting.percent(value / 100)
+
+
+def format_time(time: float) -> str:
+    """Return Unix seconds as text, such as `Mon 01 Jan 10:30:00`, in UTC."""
+    return dt.datetime.fromtimestamp(time, dt.UTC).strftime("%a %d %b %H:%M:%S")
 
 
 def _headline(report: SimulationReport) -> str:
@@ -105,7 +111,7 @@ def _service(report: SimulationReport) -> list[str]:
         else f"about {formatting.duration(float(service.startup))}"
     )
     period = (
-        f"{formatting.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "
+        f"{formatting.duration(service.seconds)} from {format_time(service.start)} UTC on, the first "
         f"{formatting.duration(service.lead)} not scored. {known}"
     )
     replica = (

@@ -80,7 +80,7 @@ def test_replicas_of_one_policy_are_shown_and_another_can_be_picked(
 ) -> None:
     parts = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
     select = Select(opened.find_element(By.ID, "pair"))
-    assert [option.text for option in select.options] == [track.name for track in report.tracks]
+    assert [option.text for option in select.options] == [timeline.name for timeline in report.tracks]
     for index in range(len(select.options)):
         select.select_by_index(index)
         assert [part.is_displayed() for part in parts] == [i == index for i in range(len(parts))]

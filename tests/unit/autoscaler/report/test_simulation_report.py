@@ -105,7 +105,7 @@ def test_page_has_the_json_of_the_file_beside_it(report: SimulationReport, html:
 
 def test_json_has_a_list_for_each_field_of_a_timeline(report: SimulationReport) -> None:
     data = schema.as_json(report)
-    lengths = {len(values) for track in data["tracks"] for values in track["columns"].values()}
+    lengths = {len(values) for timeline in data["tracks"] for values in timeline["columns"].values()}
     assert lengths == {len(report.moments)}
     assert {len(values) for values in data["moments"].values()} == lengths
 
