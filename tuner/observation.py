@@ -23,7 +23,7 @@ CAUSES: dict[str, Cause] = {
     "Refused": "boot",
 }
 """Why a spec does not run, by the reason of its trial."""
-SILENT = ("LoadFailed", "Interrupted", "")
+UNINFORMATIVE = ("LoadFailed", "Interrupted", "")
 """Reasons of a trial without information about its spec; empty for a trial that has not ended."""
 BREAKS_CONSTRAINT = "BreaksConstraint"
 """The reason of a trial that broke a constraint at its lowest load already: its constraint values count, its
@@ -87,7 +87,7 @@ def observation_of(
         constraints: of the experiment, in the order of the margins.
         cost_per_hour: of the spec's replica; 0 without prices.
     """
-    if status.phase not in FINISHED or status.reason in SILENT:
+    if status.phase not in FINISHED or status.reason in UNINFORMATIVE:
         return None
     confirms = spec.purpose == "Confirm"
     if status.reason in CAUSES:

@@ -9,7 +9,7 @@ from serving.objects import Object
 from serving.resources.tuning.experiment import Constraint, Objective
 from serving.resources.tuning.trial import FINISHED, Estimate, TrialSpec, TrialStatus
 from tuner.objective import objective_value
-from tuner.observation import BREAKS_CONSTRAINT, SILENT, observation_of
+from tuner.observation import BREAKS_CONSTRAINT, UNINFORMATIVE, observation_of
 from tuner.search.problem import Floats, TrialObservation
 from tuner.specs.space import Space
 
@@ -22,13 +22,13 @@ MEASURED = "Measured"
 """The reason of a trial that was measured completely: only such trials are compared."""
 LOAD_FAILED = "LoadFailed"
 """The reason of a trial whose load could not be generated."""
-LOAD_RESTARTED = "LoadRestarted"
+LOAD_RESTARTED_NOTE = "LoadRestarted"
 """Prefix of a trial's note that its load generator died and was started again."""
-LOAD_RETRIED = "LoadRetried"
+LOAD_RETRIED_NOTE = "LoadRetried"
 """Prefix of a trial's note that the replica did not describe its model, and was asked again."""
-UNEXPECTED_ERROR = "UnexpectedError"
+UNEXPECTED_ERROR_NOTE = "UnexpectedError"
 """Prefix of a trial's note that its measurement ended with an error that no code expects."""
-_MAY_SUCCEED = (LOAD_RESTARTED, LOAD_RETRIED, UNEXPECTED_ERROR)
+_MAY_SUCCEED = (LOAD_RESTARTED_NOTE, LOAD_RETRIED_NOTE, UNEXPECTED_ERROR_NOTE)
 """Prefixes of the notes of a trial with the reason LOAD_FAILED after which another trial of the spec may
 succeed."""
 
@@ -58,17 +58,17 @@ class TrialRecord:
         return tuple(sorted((s.category, s.name, s.value) for s in self.spec.settings))
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the trial has ended."""
         return self.status.phase in FINISHED
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it was measured completely, so that it can be compared."""
         return self.status.reason == MEASURED and self.objective is not None
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether it determined if its spec meets the constraints."""
         return self.status.reason in (MEASURED, BREAKS_CONSTRAINT) and self.status.result is not None
 
@@ -80,12 +80,12 @@ class TrialRecord:
     @property
     def is_uninformative(self) -> bool:
         """Whether it ended without information about its spec."""
-        return self.over and self.status.reason in SILENT
+        return self.is_over and self.status.reason in UNINFORMATIVE
 
     @property
     def failed_to_load(self) -> bool:
         """Whether it ended because its load could not be generated."""
-        return self.over and self.status.reason == LOAD_FAILED
+        return self.is_over and self.status.reason == LOAD_FAILED
 
     @property
     def load_is_invalid(self) -> bool:

@@ -60,7 +60,9 @@ def measured(snapshot: ExperimentSnapshot, index: int) -> list[TrialRecord]:
 
     The trials are sorted by number.
     """
-    trials = [trial for trial in snapshot.trials if trial.index == index and trial.over and not trial.stale]
+    trials = [
+        trial for trial in snapshot.trials if trial.index == index and trial.is_over and not trial.stale
+    ]
     with_result = [trial for trial in trials if trial.status.result is not None]
     return [trial for trial in with_result if trial.status.reason == "Measured"] or with_result
 

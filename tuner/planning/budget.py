@@ -112,7 +112,9 @@ def of_search(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget:
 
 def is_seen(trial: TrialRecord) -> bool:
     """Return whether the search knows this trial, as an observation or as a pending measurement."""
-    return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
+    return (
+        trial.index is not None and not trial.stale and (trial.observation is not None or not trial.is_over)
+    )
 
 
 def todays_settings(snapshot: ExperimentSnapshot) -> SpecPoint:

@@ -50,7 +50,7 @@ def search_budget(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget | No
 def pending(snapshot: ExperimentSnapshot, now: dt.datetime) -> tuple[int, ...]:
     """Return the rows (in the space) of the specs that are being measured, or are repeated in any case."""
     again = () if budget.exhausted(snapshot, now) else budget.to_repeat(snapshot)
-    trials = [*(trial for trial in snapshot.trials if not trial.over and not trial.stale), *again]
+    trials = [*(trial for trial in snapshot.trials if not trial.is_over and not trial.stale), *again]
     return tuple(trial.index for trial in trials if trial.index is not None)
 
 
@@ -112,7 +112,7 @@ def refused(
         RECOMMENDED: (_VALID, _READY),
     }
     conditions = (*met_before[condition.type], condition)
-    if phase in FINISHED and not all(trial.over for trial in trials):
+    if phase in FINISHED and not all(trial.is_over for trial in trials):
         phase = "Running"
     used = budget.spent(trials)
     status, events = status_report.status_and_events(
@@ -155,7 +155,7 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: l
         shown_best = best.recommendation(snapshot, decision)
     regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
     recommendation: Recommendation | None = None
-    confirms = [trial for trial in snapshot.trials if trial.spec.purpose == "Confirm" and not trial.over]
+    confirms = [trial for trial in snapshot.trials if trial.spec.purpose == "Confirm" and not trial.is_over]
     if (unloadable := budget.unloadable(snapshot)) is not None and not snapshot.running:
         message = f"{unloadable.name}: {unloadable.status.message}"
         phase, outcome = "Failed", ("False", unloadable.status.reason, message)

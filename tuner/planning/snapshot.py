@@ -37,7 +37,7 @@ class ExperimentSnapshot:
     @property
     def running(self) -> int:
         """Number of trials that have not ended."""
-        return sum(not trial.over for trial in self.trials)
+        return sum(not trial.is_over for trial in self.trials)
 
     @property
     def baseline(self) -> TrialRecord | None:

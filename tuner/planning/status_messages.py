@@ -42,7 +42,7 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
             words += f"; a replica costs {abs(saving):.0%} {'less' if saving > 0 else 'more'} than today's"
     words += f". Stopped as {_BECAUSE.get(because, because)}; it is {phrases.expected_regret(regret)}"
     unsettled = settled.why_unsettled(
-        trials=sum(trial.over for trial in snapshot.trials),
+        trials=sum(trial.is_over for trial in snapshot.trials),
         specs=snapshot.space.size,
         regret=regret,
         probability=best.probability,
@@ -54,7 +54,7 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
 
 def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:
     """Return the progress of the search; `starting` is the number of trials that begin now."""
-    over = sum(trial.over for trial in snapshot.trials)
+    over = sum(trial.is_over for trial in snapshot.trials)
     words = f"{over} of at most {snapshot.experiment_spec.max_num_trials} trials have ended"
     words += f", {snapshot.running + starting} running"
     stale = sum(trial.stale for trial in snapshot.trials)
@@ -79,7 +79,7 @@ def impossible(
 
     `nearest` is the last trial of the nearest spec; None if no spec ran.
     """
-    over = sum(trial.over for trial in snapshot.trials)
+    over = sum(trial.is_over for trial in snapshot.trials)
     if decision.constraint is None:
         failures = [why for trial in snapshot.trials if (why := _failure(trial))]
         # Otherwise a spec ran in one trial and failed in another.

@@ -91,7 +91,7 @@ def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
     for row in evidence.rows:
         if not row.status.reason:
             continue
-        if row.complete and row.objective is not None and row.meets != "No":
+        if row.is_complete and row.objective is not None and row.meets != "No":
             value = row.objective.value
             if best is None or evidence.score(value) > evidence.score(best):
                 best = value

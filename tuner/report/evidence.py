@@ -46,7 +46,7 @@ class Evidence:
         """Return the complete trials of each spec."""
         rows: dict[SpecKey, list[TrialRecord]] = defaultdict(list)
         for row in self.rows:
-            if row.complete:
+            if row.is_complete:
                 rows[row.key].append(row)
         return dict(rows)
 
@@ -99,7 +99,7 @@ def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
     objectives = [row.objective for row in rows if row.objective is not None]
     names = [row.name for row in rows]
     repeatability = evidence.status.repeatability
-    decided = [row for row in evidence.rows if row.key == last.key and row.decided]
+    decided = [row for row in evidence.rows if row.key == last.key and row.is_decided]
     return Choice(
         spec=last.index,
         settings=last.spec.settings,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from serving.resources.tuning.experiment_status import Recommendation
 from tuner import settled
-from tuner.observation import CAUSES, SILENT
+from tuner.observation import CAUSES, UNINFORMATIVE
 from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Alternative, Answer, Choice, Obstacle, Reach
@@ -136,7 +136,7 @@ def _without_recommendation(evidence: Evidence, message: str) -> Answer:
         inside = [row for row in evidence.rows if row.index is not None]
         if any(row.status.result is not None for row in inside):
             return Answer(kind="Failed", current=current, message=_UNCOMPUTABLE)
-        if all(row.status.reason in SILENT for row in inside):
+        if all(row.status.reason in UNINFORMATIVE for row in inside):
             return Answer(kind="Failed", current=current, message=message)
         return Answer(
             kind="NothingRan",

@@ -59,7 +59,7 @@ def _one_of_each_spec(evidence: Evidence) -> list[TrialRecord]:
         if (
             row.status.result is not None
             and row.spec.cost_per_hour > 0
-            and (row.complete or row.key not in rows)
+            and (row.is_complete or row.key not in rows)
         ):
             rows[row.key] = row
     return list(rows.values())
@@ -68,7 +68,7 @@ def _one_of_each_spec(evidence: Evidence) -> list[TrialRecord]:
 def _points(measurements: Sequence[_Measurement], *, less_is_better: bool) -> list[Point]:
     """Return the points; only completely measured specs that may meet the constraints can be on the front."""
     sign = 1 if less_is_better else -1
-    eligible = [i for i, (row, _) in enumerate(measurements) if row.complete and row.meets != "No"]
+    eligible = [i for i, (row, _) in enumerate(measurements) if row.is_complete and row.meets != "No"]
     optimal = efficient(
         [(measurements[i].row.spec.cost_per_hour, sign * measurements[i].value.value) for i in eligible]
     )

@@ -25,7 +25,7 @@ from tuner.load.plan import LoadPlan
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import TunerSettings
-from tuner.trial_record import LOAD_FAILED, LOAD_RESTARTED, LOAD_RETRIED, UNEXPECTED_ERROR
+from tuner.trial_record import LOAD_FAILED, LOAD_RESTARTED_NOTE, LOAD_RETRIED_NOTE, UNEXPECTED_ERROR_NOTE
 from tuner.trials import replica_state, trial_deployment, trial_status, usage
 from tuner.trials.cores import Cores
 from tuner.trials.replica_state import TrialReplicaState
@@ -168,7 +168,7 @@ class TrialRun:
             else:
                 log.exception("trial %s", self._trial["metadata"]["name"])
                 reason, message = "LoadFailed", f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
-                self._notes.append(f"{UNEXPECTED_ERROR}: {message}")
+                self._notes.append(f"{UNEXPECTED_ERROR_NOTE}: {message}")
         self._notes += trial_deployment.notes_after(self._spec, self._search.windows)
         self._notes += trial_deployment.notes_on_failures(self._requests, self._errors)
         self._notes += trial_deployment.notes_on_disturbance(
@@ -223,7 +223,7 @@ class TrialRun:
                 if error.reason != LOAD_FAILED:
                     raise
                 await self._await_end(replica)
-                self._notes.append(f"{LOAD_RETRIED}: {error}")
+                self._notes.append(f"{LOAD_RETRIED_NOTE}: {error}")
                 if failures == LOAD_TRIES:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
         raise AssertionError("the last try returns or raises")
@@ -277,7 +277,7 @@ class TrialRun:
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
                 if failures == LOAD_TRIES:
                     raise errors.Permanent(LOAD_FAILED, str(error)) from error
-                self._notes.append(f"{LOAD_RESTARTED}: {error}")
+                self._notes.append(f"{LOAD_RESTARTED_NOTE}: {error}")
         raise AssertionError("the last try returns or raises")
 
     async def _measure_levels(
