@@ -33,7 +33,7 @@ class _Parameter:
 
 
 @dataclass
-class _Cursor:
+class _ParseState:
     """The state of the parse after the words before the cursor."""
 
     member: Command | Group
@@ -70,72 +70,72 @@ class _Cursor:
 def completions(commands: Group, words: Sequence[str]) -> list[str]:
     """Return the candidates for the last of the words, which may be empty; none after an unknown command."""
     *words_before, word = words
-    cursor = _Cursor(commands)
+    state = _ParseState(commands)
     for word_before in words_before:
-        if not _advance(cursor, word_before):
+        if not _advance(state, word_before):
             return []
-    typed = Typed(word, tuple(cursor.arguments), cursor.options)
-    return [candidate for candidate in _candidates(cursor, typed) if candidate.startswith(word)]
+    typed = Typed(word, tuple(state.arguments), state.options)
+    return [candidate for candidate in _candidates(state, typed) if candidate.startswith(word)]
 
 
-def _advance(cursor: _Cursor, word: str) -> bool:
+def _advance(state: _ParseState, word: str) -> bool:
     """Take one complete word; return False if the word should name a command and there is none."""
-    if cursor.open_option is not None:
-        cursor.options[cursor.open_option.name] = word
-        cursor.open_option = None
+    if state.open_option is not None:
+        state.options[state.open_option.name] = word
+        state.open_option = None
     elif word == "--":
-        cursor.has_ended_options = True
-    elif word.startswith("-") and word != "-" and not cursor.has_ended_options:
-        _take_option(cursor, word)
-    elif isinstance(cursor.member, Group):
-        if word not in cursor.member.members:
+        state.has_ended_options = True
+    elif word.startswith("-") and word != "-" and not state.has_ended_options:
+        _take_option(state, word)
+    elif isinstance(state.member, Group):
+        if word not in state.member.members:
             return False
-        cursor.enter(word, cursor.member)
+        state.enter(word, state.member)
     else:
-        cursor.arguments.append(word)
+        state.arguments.append(word)
     return True
 
 
-def _take_option(cursor: _Cursor, word: str) -> None:
+def _take_option(state: _ParseState, word: str) -> None:
     """Take a word such as `-n`, `-nNAME`, `--namespace` or `--namespace=NAME`."""
     name, equals, value = word.partition("=")
-    option = cursor.option(name)
+    option = state.option(name)
     if option is None and not word.startswith("--"):  # such as -nNAME
         name, equals, value = word[:2], "=", word[2:]
-        option = cursor.option(name)
+        option = state.option(name)
     if option is None or not option.takes_value:
         return
     if equals:
-        cursor.options[option.name] = value
+        state.options[option.name] = value
     else:
-        cursor.open_option = option
+        state.open_option = option
 
 
-def _candidates(cursor: _Cursor, typed: Typed) -> list[str]:
+def _candidates(state: _ParseState, typed: Typed) -> list[str]:
     """Return the candidates for the word at the cursor: a value, an option, a command or an argument."""
-    if cursor.open_option is not None:
-        return cursor.open_option.candidates(typed)
-    if typed.word.startswith("-") and not cursor.has_ended_options:
-        return _option_candidates(cursor, typed)
-    if isinstance(cursor.member, Group):
-        return list(cursor.member.members)
-    if cursor.member.names and not typed.arguments:  # without an import of the command
-        return names_of(cursor.member.names)(typed)
-    arguments = [parameter for parameter in cursor.parameters if not parameter.spellings]
+    if state.open_option is not None:
+        return state.open_option.candidates(typed)
+    if typed.word.startswith("-") and not state.has_ended_options:
+        return _option_candidates(state, typed)
+    if isinstance(state.member, Group):
+        return list(state.member.members)
+    if state.member.names and not typed.arguments:  # without an import of the command
+        return names_of(state.member.names)(typed)
+    arguments = [parameter for parameter in state.parameters if not parameter.spellings]
     open_arguments = arguments[len(typed.arguments) :]
     if not open_arguments:
         open_arguments = [argument for argument in arguments[-1:] if argument.is_variadic]
-    if cursor.member.names and open_arguments:
-        return names_of(cursor.member.names)(typed)
+    if state.member.names and open_arguments:
+        return names_of(state.member.names)(typed)
     return open_arguments[0].candidates(typed) if open_arguments else []
 
 
-def _option_candidates(cursor: _Cursor, typed: Typed) -> list[str]:
+def _option_candidates(state: _ParseState, typed: Typed) -> list[str]:
     """Return the spellings of options, or `--OPTION=VALUE` for each value of a complete option."""
     name, equals, value = typed.word.partition("=")
     if not equals:
-        return [*(spelling for option in cursor.parameters for spelling in option.spellings), *_HELP]
-    option = cursor.option(name)
+        return [*(spelling for option in state.parameters for spelling in option.spellings), *_HELP]
+    option = state.option(name)
     values = option.candidates(Typed(value, typed.arguments, typed.options)) if option else []
     return [f"{name}={candidate}" for candidate in values]
 
@@ -154,7 +154,8 @@ def _declared(parameter: inspect.Parameter) -> Iterator[_Parameter]:
         return
     type_, *metadata = get_args(parameter.annotation)
     candidates = next(
-        (item.candidates for item in metadata if isinstance(item, Completes)), choices(*_words(type_))
+        (item.candidates for item in metadata if isinstance(item, Completes)),
+        choices(*_literal_values(type_)),
     )
     for info in metadata:
         if isinstance(info, OptionInfo):
@@ -191,10 +192,10 @@ def _alternatives(type_: Any) -> tuple[Any, ...]:
     return (type_,) if get_origin(type_) in (None, list, Literal) else get_args(type_)
 
 
-def _words(type_: Any) -> list[str]:
-    """Return the words of a Literal."""
+def _literal_values(type_: Any) -> list[str]:
+    """Return the values of a Literal."""
     literals = [member for member in _alternatives(type_) if get_origin(member) is Literal]
-    return [word for literal in literals for word in get_args(literal)]
+    return [value for literal in literals for value in get_args(literal)]
 
 
 def _is_list(type_: Any) -> bool:
