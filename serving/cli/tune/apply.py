@@ -14,7 +14,7 @@ from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 from serving.cli.tune import change
-from serving.cli.tune.change import Tuning
+from serving.cli.tune.change import TuningResult
 from serving.cli.tune.status import ExperimentName
 from serving.data_dir import DataDir
 from serving.objects import Object
@@ -46,7 +46,7 @@ def apply(
 
     async def work(kube: "Kube") -> None:
         experiment = await kube.get(kinds.PROFILING_EXPERIMENT, target.namespace, name)
-        tuning = change.of(experiment)
+        tuning = change.recommendation_of(experiment)
         # The kubeconfig of an `up` is in its data directory, beside the engines that its user added.
         known = engines.known(DataDir(target.kubeconfig.parent).engines)
         if tuning.spec.target.inference is None:
@@ -60,7 +60,7 @@ def apply(
 async def _apply(
     kube: "Kube",
     namespace: str,
-    tuning: Tuning,
+    tuning: TuningResult,
     known: Mapping[str, Engine],
     *,
     dry_run: bool,
@@ -88,7 +88,7 @@ async def _apply(
 
 
 def _print_result(
-    inference: Object, tuning: Tuning, tuned_target: TunedTarget, version: Object, *, dry_run: bool
+    inference: Object, tuning: TuningResult, tuned_target: TunedTarget, version: Object, *, dry_run: bool
 ) -> None:
     """Print the changes to standard output, and their savings to standard error.
 
@@ -106,7 +106,9 @@ def _print_result(
         print("It serves once it is proven; `slipway get` shows when.", file=sys.stderr)
 
 
-async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: Mapping[str, Engine]) -> None:
+async def _print_manifest(
+    kube: "Kube", namespace: str, tuning: TuningResult, known: Mapping[str, Engine]
+) -> None:
     tuned_target = rendering.tuned_target(tuning.spec.target, None, known)
     version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
     tuned_target = change.as_measured(tuned_target, await _measuring_trial(kube, namespace, tuning))
@@ -116,7 +118,7 @@ async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: M
     print(change.describe_savings(tuning, tuned_target, version), file=sys.stderr)
 
 
-async def _measuring_trial(kube: "Kube", namespace: str, tuning: Tuning) -> Mapping[str, Any] | None:
+async def _measuring_trial(kube: "Kube", namespace: str, tuning: TuningResult) -> Mapping[str, Any] | None:
     """Return the trial that measured the recommended spec; None if it was deleted."""
     try:
         return await kube.get(kinds.TRIAL, namespace, str(tuning.recommendation.get("trial")))

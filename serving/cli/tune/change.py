@@ -37,7 +37,7 @@ of its own."""
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TuningResult:
     """The recommendation of an experiment."""
 
     name: str
@@ -56,7 +56,7 @@ class Tuning:
         return self.spec.prices
 
 
-def of(experiment: Object) -> Tuning:
+def recommendation_of(experiment: Object) -> TuningResult:
     """Return the recommendation of an experiment.
 
     Raises:
@@ -75,11 +75,11 @@ def of(experiment: Object) -> Tuning:
         )
     settings = tuple(Setting.model_validate(setting) for setting in recommendation.get("settings") or [])
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
-    return Tuning(name, spec, recommendation, settings, summary.why_unsettled(experiment))
+    return TuningResult(name, spec, recommendation, settings, summary.why_unsettled(experiment))
 
 
 def check(
-    tuning: Tuning, tuned_target: TunedTarget, version: Object, trial: Mapping[str, Any] | None
+    tuning: TuningResult, tuned_target: TunedTarget, version: Object, trial: Mapping[str, Any] | None
 ) -> None:
     """Refuse a target that has changed since it was measured, apart from the settings themselves.
 
@@ -155,7 +155,7 @@ def diff(before: Predictor, after: Predictor) -> str:
     return tables.text(["Field", "Now", "Tuned"], rows) if rows else ""
 
 
-def describe_savings(tuning: Tuning, tuned_target: TunedTarget, version: Object) -> str:
+def describe_savings(tuning: TuningResult, tuned_target: TunedTarget, version: Object) -> str:
     """Return a sentence with the hourly cost of a tuned and of a current replica, and the measured objective.
 
     If the recommendation is not settled, a second line has the reason.

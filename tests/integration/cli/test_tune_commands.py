@@ -209,7 +209,7 @@ async def recommended(kube: Kube) -> None:
     )
     succeeded = experiment(phase="Succeeded", recommendation=recommendation(*SPEC), expectedRegret=0.005)
     await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
-    tuning = change.of(succeeded)
+    tuning = change.recommendation_of(succeeded)
     source = rendering.tuned_target(tuning.spec.target, inference, {})
     template = rendering.pod(source, made, tuning.settings, tuning.prices).template
     await store(kube, kinds.TRIAL, measured(3, *SPEC, template=template))

@@ -37,8 +37,8 @@ def inference(**canary: Any) -> Object:
     return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": arms}}
 
 
-def tuning() -> change.Tuning:
-    return change.of(experiment(phase="Succeeded", recommendation=recommendation(*SPEC)))
+def tuning() -> change.TuningResult:
+    return change.recommendation_of(experiment(phase="Succeeded", recommendation=recommendation(*SPEC)))
 
 
 def tuned_target(deployed: Object) -> rendering.TunedTarget:
@@ -182,7 +182,9 @@ def test_a_recommendation_is_refused_when_its_trial_was_deleted() -> None:
 )
 def test_a_missing_recommendation_is_an_error_with_the_reason(phase: str, words: str) -> None:
     with pytest.raises(errors.UserError, match=words):
-        change.of(experiment(phase=phase, conditions=[condition("False", "Because", "it is so")]))
+        change.recommendation_of(
+            experiment(phase=phase, conditions=[condition("False", "Because", "it is so")])
+        )
 
 
 def test_cost_is_compared_with_the_current_replica() -> None:
@@ -200,13 +202,14 @@ def test_a_recommendation_that_is_not_settled_is_applied_with_a_warning() -> Non
         expectedRegret=0.46,
         recommendation=recommendation(*SPEC),
     )
-    _, warning = change.describe_savings(change.of(few), tuned_target(inference()), VERSION).splitlines()
+    tuned = change.recommendation_of(few)
+    _, warning = change.describe_savings(tuned, tuned_target(inference()), VERSION).splitlines()
     assert warning == "Not settled after 6 trials: expected regret 46 %; run 14 more trials"
 
 
 def test_an_unknown_objective_is_not_shown() -> None:
     unknown = recommendation(*SPEC, objective=0.0, low=0.0, high=0.0)
-    tuned = change.of(experiment(phase="Succeeded", recommendation=unknown))
+    tuned = change.recommendation_of(experiment(phase="Succeeded", recommendation=unknown))
     words = change.describe_savings(tuned, tuned_target(inference()), VERSION)
     assert words.endswith("50% less; measured by digits-3")
 
@@ -219,7 +222,7 @@ def test_cost_of_a_replica_without_limits_is_unknown() -> None:
 def test_cost_is_not_compared_for_a_model_version() -> None:
     of_version = {**experiment(phase="Succeeded", recommendation=recommendation(*SPEC))}
     of_version["spec"] = {**of_version["spec"], "target": {"modelVersion": "v1", "framework": "sklearn"}}
-    tuned = change.of(of_version)
+    tuned = change.recommendation_of(of_version)
     words = change.describe_savings(tuned, rendering.tuned_target(tuned.spec.target, None, {}), VERSION)
     assert words.startswith("a replica costs 0.0225 an hour; ")
 
