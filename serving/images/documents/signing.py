@@ -81,8 +81,8 @@ def public_key(pem: bytes) -> PublicKey:
 
 
 def fingerprint(key: PublicKey) -> str:
-    """Return `sha256:<hex>` of the key in DER (SubjectPublicKeyInfo), the output of `openssl pkey -pubin
-    -outform DER`.
+    """Return `sha256:<hex>` of the key's DER (SubjectPublicKeyInfo), which `openssl pkey -pubin -outform DER`
+    writes.
     """
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
@@ -93,7 +93,7 @@ def by_fingerprint(keys: Iterable[PublicKey]) -> dict[str, PublicKey]:
     return {fingerprint(key): key for key in keys}
 
 
-def payload(name: str, digest: str) -> bytes:
+def make_payload(name: str, digest: str) -> bytes:
     """Return the signed payload: `digest` is an image that was pushed as `name` (host and repository)."""
     return oci.encode(
         {
@@ -107,16 +107,16 @@ def payload(name: str, digest: str) -> bytes:
     )
 
 
-def sign(document: bytes, key: PrivateKey) -> Signature:
+def sign(payload: bytes, key: PrivateKey) -> Signature:
     """Sign a payload; signatures of the same payload differ, as ECDSA draws a random number."""
-    return Signature(document, base64.b64encode(key.sign(document, _ALGORITHM)).decode())
+    return Signature(payload, base64.b64encode(key.sign(payload, _ALGORITHM)).decode())
 
 
 def verify(signature: Signature, digest: str, keys: Sequence[PublicKey]) -> bool:
     """Whether the signature is by one of the keys and for this digest. The repository in the payload is not
     checked, as images are copied.
     """
-    return any(_signed(signature, key) for key in keys) and _digest_in(signature.payload) == digest
+    return any(_is_signed_by(signature, key) for key in keys) and _payload_digest(signature.payload) == digest
 
 
 def signers(signatures: Sequence[Signature], digest: str, keys: Mapping[str, PublicKey]) -> frozenset[str]:
@@ -128,7 +128,7 @@ def signers(signatures: Sequence[Signature], digest: str, keys: Mapping[str, Pub
     )
 
 
-def _signed(signature: Signature, key: PublicKey) -> bool:
+def _is_signed_by(signature: Signature, key: PublicKey) -> bool:
     try:
         key.verify(base64.b64decode(signature.signature, validate=True), signature.payload, _ALGORITHM)
     except (InvalidSignature, binascii.Error, ValueError):
@@ -136,10 +136,10 @@ def _signed(signature: Signature, key: PublicKey) -> bool:
     return True
 
 
-def _digest_in(document: bytes) -> str:
+def _payload_digest(payload: bytes) -> str:
     """Return the digest that a payload is about, or '' if the bytes are not a payload."""
     try:
-        critical: Any = json.loads(document)["critical"]
+        critical: Any = json.loads(payload)["critical"]
         return str(critical["image"]["docker-manifest-digest"]) if critical["type"] == _PAYLOAD_KIND else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -49,7 +49,7 @@ async def attach(registry: Registry, target: Reference, digest: str, key: Privat
     existing = await _signatures(registry, target, earlier.data) if earlier else []
     if valid(existing, digest, [key.public_key()]):
         return
-    signature = signing.sign(signing.payload(target.name, digest), key)
+    signature = signing.sign(signing.make_payload(target.name, digest), key)
     image = await manifests.get(registry, target.at(digest))
     subject = oci.descriptor(image.media_type, image.data)
     existing_layers = descriptors.layers_of(earlier.document) if earlier else []

@@ -124,7 +124,7 @@ def test_no_layer_is_read_when_a_stored_signature_names_it_as_its_payload(
 def test_a_payload_is_read_once_when_many_signatures_have_it(
     store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    signed = signing.sign(signing.payload("registry.example/a", built.digest), key)
+    signed = signing.sign(signing.make_payload("registry.example/a", built.digest), key)
     document = about(store, built, signing.SIGNATURE_ARTIFACT, [signing.layer(signed)] * 64)
     record(store, built, signed.payload, document)
     read: list[int] = []
@@ -189,7 +189,7 @@ async def test_a_wrong_payload_stays_a_temporary_error_when_no_other_signature_i
 ) -> None:
     async with Registry(Credentials.none(), replace(DEFAULTS.registry, attempts=1)) as registry:
         await push(registry, store, built.digest, target, signing_key=key)
-        payload = signing.payload(target.name, built.digest)
+        payload = signing.make_payload(target.name, built.digest)
         fake.blobs[oci.digest_of(payload)] = bytes(len(payload))
         with pytest.raises(errors.Temporary) as raised:
             await signatures.require(registry, target, built.digest, [key.public_key()])

@@ -35,7 +35,7 @@ def key() -> ec.EllipticCurvePrivateKey:
 
 
 def test_signature_is_valid_for_its_digest_and_key_only(key: ec.EllipticCurvePrivateKey) -> None:
-    signature = signing.sign(signing.payload("r.example/m", DIGEST), key)
+    signature = signing.sign(signing.make_payload("r.example/m", DIGEST), key)
     stranger = ec.generate_private_key(ec.SECP256R1())
     assert signing.verify(signature, DIGEST, [stranger.public_key(), key.public_key()])
     assert not signing.verify(signature, OTHER, [key.public_key()])
@@ -49,21 +49,21 @@ def test_a_fingerprint_names_the_key_and_signers_are_named_by_it(key: ec.Ellipti
     again = signing.public_key(public_pem(key))
     assert signing.fingerprint(again) == signing.fingerprint(key.public_key())
     assert len(keys) == 2
-    signatures = [signing.sign(signing.payload("r.example/m", DIGEST), key)]
+    signatures = [signing.sign(signing.make_payload("r.example/m", DIGEST), key)]
     assert signing.signers(signatures, DIGEST, keys) == {signing.fingerprint(again)}
     assert signing.signers(signatures, OTHER, keys) == set()
 
 
 def test_changed_payload_or_signature_is_not_valid(key: ec.EllipticCurvePrivateKey) -> None:
-    signed = signing.sign(signing.payload("r.example/m", DIGEST), key)
-    forged = signing.payload("r.example/m", OTHER)
+    signed = signing.sign(signing.make_payload("r.example/m", DIGEST), key)
+    forged = signing.make_payload("r.example/m", OTHER)
     assert not signing.verify(replace(signed, payload=forged), OTHER, [key.public_key()])
     for invalid in ("", "%", base64.b64encode(b"x").decode(), signed.signature[:-8]):
         assert not signing.verify(replace(signed, signature=invalid), DIGEST, [key.public_key()])
 
 
 @pytest.mark.parametrize(
-    "document",
+    "payload",
     [
         b"",
         b"[]",
@@ -72,16 +72,16 @@ def test_changed_payload_or_signature_is_not_valid(key: ec.EllipticCurvePrivateK
         json.dumps({"critical": {"image": {"docker-manifest-digest": DIGEST}, "type": "other"}}).encode(),
     ],
 )
-def test_signed_document_that_is_no_image_signature_is_not_valid(
-    key: ec.EllipticCurvePrivateKey, document: bytes
+def test_signed_payload_that_is_no_image_signature_is_not_valid(
+    key: ec.EllipticCurvePrivateKey, payload: bytes
 ) -> None:
-    assert not signing.verify(signing.sign(document, key), DIGEST, [key.public_key()])
+    assert not signing.verify(signing.sign(payload, key), DIGEST, [key.public_key()])
 
 
 def test_openssl_verifies_our_signature(key: ec.EllipticCurvePrivateKey, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    signature = signing.sign(signing.payload("r.example/m", DIGEST), key)
+    signature = signing.sign(signing.make_payload("r.example/m", DIGEST), key)
     for name, data in {
         "key": public_pem(key),
         "payload": signature.payload,
@@ -94,7 +94,7 @@ def test_openssl_verifies_our_signature(key: ec.EllipticCurvePrivateKey, tmp_pat
 
 
 def test_payload_has_the_form_of_simple_signing() -> None:
-    assert json.loads(signing.payload("r.example/m", DIGEST)) == {
+    assert json.loads(signing.make_payload("r.example/m", DIGEST)) == {
         "critical": {
             "identity": {"docker-reference": "r.example/m"},
             "image": {"docker-manifest-digest": DIGEST},
