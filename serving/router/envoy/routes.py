@@ -2,7 +2,8 @@
 
 By host, each service is a virtual host, which Envoy finds by hash. By path, all services are entries of one
 tree of prefixes (`prefix_match_map`) in one virtual host, as every request would search a list of routes
-linearly. The parts are encoded, so that `render` joins them by concatenation: protobuf merges the parts.
+linearly. A host, an entry or a configuration is an encoded part of a message. `render` concatenates the
+parts, as protobuf merges concatenated encodings.
 """
 
 import hashlib
@@ -57,8 +58,9 @@ def models_entry(namespace: str, model_names: Iterable[str]) -> bytes:
     """Return the address of all language models of a namespace, as an encoded part of the virtual host of all
     paths.
 
-    `MODELS_FILTER` changes the path to that of the model that the body names, and Envoy chooses the route
-    again. A request that the filter neither routes nor answers keeps this route, which answers with 404.
+    `token_filters.MODELS_FILTER` changes the path to that of the model that the body names, and Envoy chooses
+    the route again. A request that the filter neither routes nor answers keeps this route, which answers with
+    404.
     """
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
@@ -251,7 +253,10 @@ def _reply(status: int, message: str) -> envoy.DirectResponseAction:
 
 
 def _header(key: str, value: str) -> envoy.HeaderValueOption:
-    """Append a header: overwriting a replica's costs 2 % of a small request, and replicas are trusted."""
+    """Return the option that appends a header.
+
+    To overwrite a replica's costs 2 % of a small request, and replicas are trusted.
+    """
     return envoy.HeaderValueOption(header=envoy.HeaderValue(key=key, value=value))
 
 
