@@ -99,7 +99,7 @@ class ContainerMonitor:
         finally:
             end.cancel()
         if not has_run:
-            self._containers.update(self._name, run=self._state.before, before=None)
+            self._containers.update(self._name, run=self._state.previous_run, previous_run=None)
             # Else an earlier agent was killed while it started the shim: that is no failed start.
             if started is not None:
                 self._block(self._name, "CreateContainerError", self._start_failure())

@@ -33,7 +33,9 @@ class ContainerExit:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the program did all its work: after a SIGTERM, programs may end with 0 before that."""
+        """Whether the program ended with 0, and not by a shutdown: after SIGTERM a program may exit with 0
+        and unfinished work.
+        """
         return self.code == 0 and self.reason != NODE_SHUTDOWN
 
 
@@ -67,7 +69,7 @@ class Container:
     name: str
     image: str
     run: ContainerRun | None = None
-    before: ContainerRun | None = None
+    previous_run: ContainerRun | None = None
     """The run before `run`."""
     blocked: Blocked | None = None
     started: bool = False
@@ -81,7 +83,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StartPlan:
     """The containers to start now, by name, and the time to plan again without a change."""
 
     start: tuple[str, ...] = ()
@@ -179,27 +181,27 @@ def phase(policy: RestartPolicy, inits: Sequence[Container], mains: Sequence[Con
     return "Running" if any(c.run is not None for c in mains) else "Pending"
 
 
-def next_steps(
+def start_plan(
     policy: RestartPolicy,
     inits: Sequence[Container],
     mains: Sequence[Container],
     now: datetime,
     settings: NodeSettings,
-) -> Steps:
+) -> StartPlan:
     """Return the containers to start: init containers in sequence, then all others together."""
     if phase(policy, inits, mains) in pod_phases.ENDED:
-        return Steps()
+        return StartPlan()
     if not any(c.run for c in mains):  # once one has run, all init containers have succeeded
         for container in inits:
             if container.run is None or container.run.exit is None or not container.run.exit.succeeded:
                 init_policy: RestartPolicy = "Never" if policy == "Never" else "OnFailure"
-                return _steps([container], init_policy, now, settings)
-    return _steps(mains, policy, now, settings)
+                return _start_plan([container], init_policy, now, settings)
+    return _start_plan(mains, policy, now, settings)
 
 
-def _steps(
+def _start_plan(
     containers: Iterable[Container], policy: RestartPolicy, now: datetime, settings: NodeSettings
-) -> Steps:
+) -> StartPlan:
     start: list[str] = []
     backing_off: list[str] = []
     times: list[datetime] = []
@@ -213,7 +215,7 @@ def _steps(
             times.append(at)
             if container.run is not None and container.blocked is None:
                 backing_off.append(container.name)
-    return Steps(tuple(start), min(times, default=None), tuple(backing_off))
+    return StartPlan(tuple(start), min(times, default=None), tuple(backing_off))
 
 
 def _start_at(

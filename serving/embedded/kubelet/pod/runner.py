@@ -114,13 +114,13 @@ class PodRunner:
             await asyncio.sleep(0)  # the first try comes before any start
             while not self._must_end():
                 self._containers.changed.clear()
-                steps = self._next_steps()
-                for name in steps.start:
+                plan = self._start_plan()
+                for name in plan.start:
                     await self._start(name)
-                steps = self._next_steps()  # again: the starts have changed the states
-                self._report(steps)
-                if not steps.start:
-                    await self._wait_for_change(steps.wake_at)
+                plan = self._start_plan()  # again: the starts have changed the states
+                self._report(plan)
+                if not plan.start:
+                    await self._wait_for_change(plan.wake_at)
             await self._terminate()
         finally:
             for task in self._tasks:
@@ -158,7 +158,7 @@ class PodRunner:
                 for directory in directories
             ]
             run = runs[-1]
-            self._containers.update(name, run=run, before=runs[0] if len(runs) == 2 else None)
+            self._containers.update(name, run=run, previous_run=runs[0] if len(runs) == 2 else None)
             if run.exit is not None:
                 continue
             run_id = container_id(self._uid, name, run.index)
@@ -236,8 +236,8 @@ class PodRunner:
         for probe in monitor.probes:
             self._spawn(monitor.probe(probe))
 
-    def _next_steps(self) -> lifecycle.Steps:
-        return lifecycle.next_steps(
+    def _start_plan(self) -> lifecycle.StartPlan:
+        return lifecycle.start_plan(
             self._policy, self._containers.inits, self._containers.mains, clock.now(), self._node.settings
         )
 
@@ -267,7 +267,7 @@ class PodRunner:
             self._block(name, "CreateContainerError", str(error))
             return
         # `blocked` is kept: the shim may still fail. The monitor clears it once the start is recorded.
-        self._containers.update(name, run=run, before=state.run, started=False, ready=False)
+        self._containers.update(name, run=run, previous_run=state.run, started=False, ready=False)
         method: start_trace.StartMethod = "Zygote" if started.forked else "Cold"
         self._starts[name] = start_trace.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
         if started.remark:
@@ -333,7 +333,7 @@ class PodRunner:
         has_ports = any(spec.get("ports") for spec in containers.specs.values())
         takes_traffic = has_ports and pod_status.ready(containers.mains, terminating=False)
         containers.terminating = True
-        self._report(lifecycle.Steps())
+        self._report(lifecycle.StartPlan())
         if not self._gone.is_set() and any(state.running for state in containers.states.values()):
             self._emit("Killing", "stopping the Pod")
             if takes_traffic:
@@ -410,7 +410,7 @@ class PodRunner:
             grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
         return float(grace)
 
-    def _report(self, steps: lifecycle.Steps) -> None:
+    def _report(self, plan: lifecycle.StartPlan) -> None:
         """Compute the status, and pass it to the writer."""
         limits = [resource_limits.limits(spec) for spec in self._containers.specs.values()]
         status = pod_status.status(
@@ -423,7 +423,7 @@ class PodRunner:
             now=clock.now(),
             old=self._writer.latest,
             terminating=self._containers.terminating,
-            backing_off=steps.backing_off,
+            backing_off=plan.backing_off,
             not_enforced=cgroup_limits.not_enforced(limits, self._node.cgroups.missing),
             limited=any(limit != resource_limits.ContainerLimits() for limit in limits),
             not_filtered=self._node.system_calls.missing,

@@ -54,7 +54,7 @@ def _state(
     def terminated(run: ContainerRun | None) -> dict[str, Any]:
         return _terminated(uid, c.name, run, run.exit, message_bytes) if run and run.exit else {}
 
-    previous = terminated(c.before)
+    previous = terminated(c.previous_run)
     if c.run is not None and c.run.exit is None:
         started = c.run.started_at
         return {"running": {"startedAt": clock.rfc3339(started)} if started else {}}, previous

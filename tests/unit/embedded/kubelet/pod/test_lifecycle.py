@@ -28,7 +28,7 @@ RUNNING = ContainerRun(0, 0, NOW)
 
 
 def test_container_that_never_ran_is_started_at_once():
-    assert lifecycle.next_steps("Always", [], [box()], NOW, SETTINGS).start == ("main",)
+    assert lifecycle.start_plan("Always", [], [box()], NOW, SETTINGS).start == ("main",)
 
 
 def test_restart_policy_decides_which_containers_restart():
@@ -40,32 +40,32 @@ def test_restart_policy_decides_which_containers_restart():
         ("Never", 0, False),
         ("Never", 1, False),
     ]:
-        steps = lifecycle.next_steps(policy, [], [box(ended(code, ago=1000))], NOW, SETTINGS)
-        assert bool(steps.start) is again, (policy, code)
+        plan = lifecycle.start_plan(policy, [], [box(ended(code, ago=1000))], NOW, SETTINGS)
+        assert bool(plan.start) is again, (policy, code)
 
 
 def test_crashed_container_waits_for_its_back_off():
-    steps = lifecycle.next_steps("Always", [], [box(ended(1, ago=1, streak=2))], NOW, SETTINGS)
-    assert steps.start == ()
-    assert steps.backing_off == ("main",)
-    assert steps.wake_at == NOW + timedelta(seconds=1)
+    plan = lifecycle.start_plan("Always", [], [box(ended(1, ago=1, streak=2))], NOW, SETTINGS)
+    assert plan.start == ()
+    assert plan.backing_off == ("main",)
+    assert plan.wake_at == NOW + timedelta(seconds=1)
 
 
 def test_first_crash_is_followed_by_a_restart_at_once():
-    assert lifecycle.next_steps("Always", [], [box(ended(1))], NOW, SETTINGS).start == ("main",)
-    assert lifecycle.next_steps("Always", [], [box(ended(1, streak=1))], NOW, SETTINGS).start == ()
+    assert lifecycle.start_plan("Always", [], [box(ended(1))], NOW, SETTINGS).start == ("main",)
+    assert lifecycle.start_plan("Always", [], [box(ended(1, streak=1))], NOW, SETTINGS).start == ()
 
 
 def test_container_restarts_when_the_clock_was_set_back_after_its_end():
     crashed = box(ended(1, ago=-3600, streak=5))
-    assert lifecycle.next_steps("Always", [], [crashed], NOW, SETTINGS).start == ("main",)
+    assert lifecycle.start_plan("Always", [], [crashed], NOW, SETTINGS).start == ("main",)
 
 
 def test_blocked_container_is_tried_again_when_the_clock_was_set_back():
     blocked = box(blocked=Blocked("Missing", "", lifecycle.retry_at(1, NOW, SETTINGS), 1))
-    assert lifecycle.next_steps("Always", [], [blocked], NOW, SETTINGS).start == ()
+    assert lifecycle.start_plan("Always", [], [blocked], NOW, SETTINGS).start == ()
     earlier = NOW - timedelta(hours=1)
-    assert lifecycle.next_steps("Always", [], [blocked], earlier, SETTINGS).start == ("main",)
+    assert lifecycle.start_plan("Always", [], [blocked], earlier, SETTINGS).start == ("main",)
 
 
 def test_back_off_is_reset_after_a_long_run():
@@ -78,8 +78,8 @@ def test_back_off_is_reset_after_a_long_run():
 def test_run_after_a_shutdown_of_the_node_starts_at_once_and_counts_as_no_restart(code: int):
     exit_ = lifecycle.recorded_exit(code, 0, oom=False, error="", finished_at=NOW, shutdown=True)
     run = ContainerRun(4, 2, NOW, exit_, restart_count=3)
-    steps = lifecycle.next_steps("Always", [], [box(run)], NOW, SETTINGS)
-    assert (steps.start, steps.backing_off) == (("main",), ())
+    plan = lifecycle.start_plan("Always", [], [box(run)], NOW, SETTINGS)
+    assert (plan.start, plan.backing_off) == (("main",), ())
     assert lifecycle.next_run(run, SETTINGS) == ContainerRun(5, 2, restart_count=3)
     crashed = replace(run, exit=ContainerExit(1, "Error", finished_at=NOW))
     assert lifecycle.next_run(crashed, SETTINGS) == ContainerRun(5, 3, restart_count=4)
@@ -90,14 +90,14 @@ def test_container_with_exit_code_0_has_not_succeeded_when_a_shutdown_of_the_nod
     ended_by_node = box(ContainerRun(0, 0, NOW, exit_))
     assert lifecycle.phase("Never", [], [ended_by_node]) == "Failed"
     assert lifecycle.phase("OnFailure", [], [ended_by_node]) == "Running"
-    assert lifecycle.next_steps("OnFailure", [], [ended_by_node], NOW, SETTINGS).start == ("main",)
+    assert lifecycle.start_plan("OnFailure", [], [ended_by_node], NOW, SETTINGS).start == ("main",)
 
 
 def test_init_container_with_exit_code_0_is_repeated_when_a_shutdown_of_the_node_ended_it():
     exit_ = lifecycle.recorded_exit(0, 0, oom=False, error="", finished_at=NOW, shutdown=True)
     ended_by_node = box(ContainerRun(0, 0, NOW, exit_), name="one")
     assert not lifecycle.init_done([ended_by_node])
-    assert lifecycle.next_steps("Always", [ended_by_node], [box()], NOW, SETTINGS).start == ("one",)
+    assert lifecycle.start_plan("Always", [ended_by_node], [box()], NOW, SETTINGS).start == ("one",)
     assert lifecycle.phase("Never", [ended_by_node], [box()]) == "Failed"
 
 
@@ -124,20 +124,20 @@ def test_back_off_never_shrinks_and_never_exceeds_its_cap(streak: int):
 
 def test_init_containers_run_in_sequence_and_before_the_others():
     first, second = box(name="one"), box(name="two")
-    assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ("one",)
+    assert lifecycle.start_plan("Always", [first, second], [box()], NOW, SETTINGS).start == ("one",)
     first = box(RUNNING, name="one")
-    assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ()
+    assert lifecycle.start_plan("Always", [first, second], [box()], NOW, SETTINGS).start == ()
     first = box(ended(0), name="one")
-    assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ("two",)
+    assert lifecycle.start_plan("Always", [first, second], [box()], NOW, SETTINGS).start == ("two",)
     second = box(ended(0), name="two")
-    assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ("main",)
+    assert lifecycle.start_plan("Always", [first, second], [box()], NOW, SETTINGS).start == ("main",)
 
 
 def test_failed_init_container_fails_the_pod_only_without_restarts():
     failed = box(ended(1, ago=100), name="one")
     assert lifecycle.phase("Never", [failed], [box()]) == "Failed"
     assert lifecycle.phase("OnFailure", [failed], [box()]) == "Pending"
-    assert lifecycle.next_steps("Always", [failed], [box()], NOW, SETTINGS).start == ("one",)
+    assert lifecycle.start_plan("Always", [failed], [box()], NOW, SETTINGS).start == ("one",)
 
 
 def test_phase_follows_from_the_exits_of_containers():
@@ -150,9 +150,9 @@ def test_phase_follows_from_the_exits_of_containers():
 
 def test_blocked_container_is_retried_after_its_back_off():
     blocked = Blocked("ErrImagePull", "", NOW + timedelta(seconds=2))
-    steps = lifecycle.next_steps("Always", [], [box(blocked=blocked)], NOW, SETTINGS)
-    assert (steps.start, steps.wake_at, steps.backing_off) == ((), blocked.until, ())
-    assert lifecycle.next_steps("Always", [], [box(blocked=blocked)], blocked.until, SETTINGS).start == (
+    plan = lifecycle.start_plan("Always", [], [box(blocked=blocked)], NOW, SETTINGS)
+    assert (plan.start, plan.wake_at, plan.backing_off) == ((), blocked.until, ())
+    assert lifecycle.start_plan("Always", [], [box(blocked=blocked)], blocked.until, SETTINGS).start == (
         "main",
     )
 

@@ -145,7 +145,7 @@ def test_message_of_an_exit_has_the_nodes_line_first_and_then_the_programs():
 
 def test_messages_of_a_pod_are_at_most_12_kib_when_it_has_many_containers():
     exit_ = ContainerExit(1, "Error", termination_message="€" * 1365 + "z")
-    ended = replace(UP, run=ContainerRun(1, 0, NOW, exit_), before=ContainerRun(0, 0, NOW, exit_))
+    ended = replace(UP, run=ContainerRun(1, 0, NOW, exit_), previous_run=ContainerRun(0, 0, NOW, exit_))
     few = status(*[replace(ended, name=f"c{n}") for n in range(3)])["containerStatuses"]
     assert {c["state"]["terminated"]["message"] for c in few} == {"€" * 1365 + "z"}
     many = status(*[replace(ended, name=f"c{n}") for n in range(30)])["containerStatuses"]
@@ -156,6 +156,6 @@ def test_messages_of_a_pod_are_at_most_12_kib_when_it_has_many_containers():
 
 def test_message_of_the_last_state_is_bounded_too_when_the_container_runs_again():
     exit_ = ContainerExit(1, "Error", termination_message="z" * 4096)
-    again = replace(UP, before=ContainerRun(0, 0, NOW, exit_))
+    again = replace(UP, previous_run=ContainerRun(0, 0, NOW, exit_))
     result = status(*[replace(again, name=f"c{n}") for n in range(6)])
     assert len(result["containerStatuses"][0]["lastState"]["terminated"]["message"]) == 2048
