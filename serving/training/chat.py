@@ -38,17 +38,18 @@ VOCABULARY = 768
 CONTEXT = 512
 """Most tokens of a conversation; the longest has some 120."""
 _LEARNING_RATE = 0.003
-"""The greatest one: it rises for `_WARM_UP_STEPS`, and falls along a cosine to `_LAST_SHARE` of it."""
+"""The highest learning rate: the rate rises to it over `_WARM_UP_STEPS`, then falls along a cosine to
+`_LAST_SHARE` of it."""
 _WARM_UP_STEPS = 20
 _LAST_SHARE = 0.05
-_QUESTIONS, _STORIES = 48, 12
+_QUESTIONS_PER_BATCH, _STORIES_PER_BATCH = 48, 12
 """Conversations of a batch, which has questions or stories alone: both have about as many tokens, and little
 padding."""
-_STORY_STEPS = 4
+_STORY_INTERVAL = 4
 """Every fourth batch is of stories."""
 _HELD_OUT_STORIES = 50
 _SPARE_TOKENS = 4
-"""Tokens that an examined answer may have beyond the right one, so that a longer answer counts as wrong."""
+"""Tokens that an evaluated answer may have beyond the right one, so that a longer answer counts as wrong."""
 _REPORT_SECONDS = 10.0
 """Between two lines of progress."""
 _IGNORED = -100
@@ -111,15 +112,15 @@ def batch(
     return {name: rows.to(target_device) for name, rows in whole.items()}
 
 
-def batches(trained: Sequence[Conversation], seed: int) -> Iterator[list[Conversation]]:
+def batches(questions: Sequence[Conversation], seed: int) -> Iterator[list[Conversation]]:
     """Yield batches to train on, without end."""
     draw = random.Random(seed)  # noqa: S311 training data, not secrets
     stories = harbour_text.stories(f"train {seed}")
     for step in itertools.count():
-        if step % _STORY_STEPS == 0:
-            yield list(itertools.islice(stories, _STORIES))
+        if step % _STORY_INTERVAL == 0:
+            yield list(itertools.islice(stories, _STORIES_PER_BATCH))
         else:
-            yield draw.sample(trained, _QUESTIONS)
+            yield draw.sample(questions, _QUESTIONS_PER_BATCH)
 
 
 def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dict[str, float]]:
@@ -136,8 +137,8 @@ def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dic
     config = llama.config(tokenizer, width=width, layers=layers, context=CONTEXT, tie_word_embeddings=True)
     model = LlamaForCausalLM(config).to(device.usable())
     _log.info("%.1f million parameters", sum(weight.numel() for weight in model.parameters()) / 1e6)
-    trained, held_out = harbour_text.split()
-    stream = batches(trained, seed)
+    questions, held_out = harbour_text.split()
+    stream = batches(questions, seed)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
     reported = time.monotonic()
     for step, conversations in enumerate(itertools.islice(stream, steps)):
@@ -155,10 +156,10 @@ def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dic
             reported = time.monotonic()
             _log.info("step %d of %d, loss %.3f", step, steps, loss.item())
     model.eval()
-    return model, tokenizer, examine(model, tokenizer, held_out)
+    return model, tokenizer, evaluate(model, tokenizer, held_out)
 
 
-def examine(model: Any, tokenizer: Any, questions: Sequence[Conversation]) -> dict[str, float]:
+def evaluate(model: Any, tokenizer: Any, questions: Sequence[Conversation]) -> dict[str, float]:
     """Return the perplexity of held-out questions and stories, and the share of questions answered exactly.
 
     Args:
@@ -169,8 +170,8 @@ def examine(model: Any, tokenizer: Any, questions: Sequence[Conversation]) -> di
     stories = list(itertools.islice(harbour_text.stories("examined"), _HELD_OUT_STORIES))
     held_out = [*questions, *stories]
     losses, answer_tokens = [], []  # of each batch: the mean loss of a token, and the tokens of its answers
-    for start in range(0, len(held_out), _QUESTIONS):
-        part = held_out[start : start + _QUESTIONS]
+    for start in range(0, len(held_out), _QUESTIONS_PER_BATCH):
+        part = held_out[start : start + _QUESTIONS_PER_BATCH]
         rows = batch([encoded(tokenizer, one) for one in part], model.device)
         with torch.inference_mode():
             losses.append(float(model(**rows).loss))

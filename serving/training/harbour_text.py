@@ -136,7 +136,7 @@ def questions() -> list[Conversation]:
 
 
 def split() -> tuple[list[Conversation], list[Conversation]]:
-    """Return the questions to train on, and the held-out questions to examine a trained model with.
+    """Return the questions to train on, and the held-out questions to evaluate a trained model with.
 
     One form of the question for each fact is held out; the other forms are trained on.
     """
