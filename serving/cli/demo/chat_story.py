@@ -61,10 +61,10 @@ class ChatTokens(NamedTuple):
     generated: float
 
 
-async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
+async def steps(story: Story, data_dir: DataDir, *, on_gpu: bool) -> None:
     """Run all steps; with `on_gpu` the Jobs and the replicas share the machine's GPU."""
-    base = f"http://127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
-    async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
+    base = f"http://127.0.0.1:{orjson.loads(data_dir.ports.read_bytes())['gateway']}/{NAMESPACE}"
+    async with await connect(data_dir.kubeconfig, component="demo", pool=8) as kube:
         await train(
             story,
             kube,
@@ -77,7 +77,7 @@ async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
         try:
             await _serve(story, kube, on_gpu=on_gpu)
             await _talk(story, chats)
-            await _compare(story, kube, where, chats)
+            await _compare(story, kube, data_dir, chats)
         finally:
             await chats.end()
         await _scale(story, kube, f"{base}/{ELASTIC}", on_gpu=on_gpu)
@@ -113,9 +113,9 @@ async def _talk(story: Story, chats: Chats) -> None:
     story.check("the answers, to questions that were not in the training, are right", holds=right == 3)
 
 
-async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> None:
+async def _compare(story: Story, kube: Kube, data_dir: DataDir, chats: Chats) -> None:
     story.step(f"{CHATS} streamed stories, by {USERS} users at once")
-    before = await _counts_of_gateways(where)
+    before = await _counts_of_gateways(data_dir)
     earlier = len(chats.results)
     began = clock.monotonic()
     chats.start(USERS, itertools.islice(_requests(), CHATS), temperature=0.8, max_tokens=96)
@@ -123,11 +123,11 @@ async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> No
     seconds = clock.monotonic() - began
     results = chats.results[earlier:]
     predictors = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
-    _judge(story, results, predictors)
+    _show_results(story, results, predictors)
     by_engines = ChatTokens(sum(r.prompt_tokens for r in results), sum(r.tokens for r in results))
     rate = by_engines.generated / seconds
     story.show(f"{by_engines.generated:.0f} tokens in {seconds:.1f} s, {rate:.0f} tokens/s in all")
-    after = await _counts_of_gateways(where)
+    after = await _counts_of_gateways(data_dir)
     by_gateway = ChatTokens(after.prompt - before.prompt, after.generated - before.generated)
     story.show(
         f"prompt and generated tokens by the engines: {by_engines.prompt:.0f} and {by_engines.generated:.0f};"
@@ -145,7 +145,8 @@ def _requests() -> Iterator[str]:
     return (conversation.question for conversation in harbour_text.stories("demo"))
 
 
-def _judge(story: Story, results: Sequence[ChatResult], predictors: Sequence[Object]) -> None:
+def _show_results(story: Story, results: Sequence[ChatResult], predictors: Sequence[Object]) -> None:
+    """Print the arms' results, and check shares and failures."""
     failed = failures(results)
     answered = [result for result in results if not result.error]
     rows, as_expected = [], True
@@ -178,12 +179,12 @@ def _cells(own: Sequence[ChatResult], answered: int, expected: float) -> list[ob
     ]
 
 
-async def _counts_of_gateways(where: DataDir) -> ChatTokens:
+async def _counts_of_gateways(data_dir: DataDir) -> ChatTokens:
     """Return the counts on the gateways' metrics pages, since the start of Envoy."""
     totals = {metric_names.PROMPT_TOKENS: 0.0, metric_names.GENERATED_TOKENS: 0.0}
     await asyncio.sleep(1.5)  # a gateway reads Envoy's counts once a second
     async with http_reading.session() as session:
-        for page in metrics.pages(where.pages):
+        for page in metrics.pages(data_dir.pages):
             if not page.component.startswith("gateway"):
                 continue
             read = await http_reading.get(session, page.url, limit=metrics.MAX_BYTES, seconds=PAGE_SECONDS)

@@ -57,12 +57,12 @@ async def tell(story: Story, stack: Stack, *, keep: bool, llm: bool, gpu: str = 
         await _steps(story, stack.where)
     if keep:
         stack.keep()
-    _next(story, stack, *((chat_story.NAME, chat_story.ARM) if llm else (NAME, scaling.ARM)))
+    _print_next_commands(story, stack, *((chat_story.NAME, chat_story.ARM) if llm else (NAME, scaling.ARM)))
 
 
-async def _steps(story: Story, where: DataDir) -> None:
-    base = f"127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
-    async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
+async def _steps(story: Story, data_dir: DataDir) -> None:
+    base = f"127.0.0.1:{orjson.loads(data_dir.ports.read_bytes())['gateway']}/{NAMESPACE}"
+    async with await connect(data_dir.kubeconfig, component="demo", pool=8) as kube:
         await train(story, kube, "jobs.yaml", {"Accuracy": "accuracy"})
         address = f"{base}/{NAME}"
         async with started(address, NAME) as clients:
@@ -74,7 +74,7 @@ async def _steps(story: Story, where: DataDir) -> None:
             await scaling.scale(story, kube, clients)
 
 
-def _next(story: Story, stack: Stack, inference: str, elastic: str) -> None:
+def _print_next_commands(story: Story, stack: Stack, inference: str, elastic: str) -> None:
     """Print the next commands, which can be copied."""
     if story.failed:
         story.step(f"{len(story.failed)} checks failed")
@@ -123,7 +123,7 @@ async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> No
     )
     clients.send(REQUESTS)
     await clients.until(REQUESTS, lambda count: story.doing(f"{count} of {REQUESTS}"))
-    _judge(story, clients.rows, await _predictors(kube))
+    _show_results(story, clients.rows, await _predictors(kube))
 
 
 async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
@@ -148,10 +148,11 @@ async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
         f"{len(rows)} requests in all, {len(failures(rows))} failed"
     )
     story.check("no request failed during the shift", holds=not failures(rows))
-    _judge(story, [row for row in rows if row.at > ended], await _predictors(kube))
+    _show_results(story, [row for row in rows if row.at > ended], await _predictors(kube))
 
 
-def _judge(story: Story, rows: Sequence[RequestResult], predictors: Sequence[Object]) -> None:
+def _show_results(story: Story, rows: Sequence[RequestResult], predictors: Sequence[Object]) -> None:
+    """Print the arms' results, and check shares and failures."""
     results = arms(
         rows,
         {p["name"]: p["modelVersion"] for p in predictors},
