@@ -53,10 +53,10 @@ class Catalog:
             data = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError) as error:
             if path.parent.is_dir():
-                raise seal.broken(f"{path} is missing") from error
+                raise seal.seal_broken(f"{path} is missing") from error
             raise missing(digest) from error
         if oci.digest_of(data) != digest:
-            raise seal.broken(f"{path} is not {digest}")
+            raise seal.seal_broken(f"{path} is not {digest}")
         return data
 
     def image(self, digest: str) -> Image:
@@ -135,6 +135,6 @@ def hashed(digest: str, source: Path, chunks: Iterator[bytes]) -> Iterator[bytes
             content_hash.update(chunk)
             yield chunk
     except OSError as error:
-        raise seal.broken(f"{error.filename or source} cannot be read: {error.strerror}") from error
+        raise seal.seal_broken(f"{error.filename or source} cannot be read: {error.strerror}") from error
     if f"sha256:{content_hash.hexdigest()}" != digest:
-        raise seal.broken(f"{source} no longer has the bytes of {digest}")
+        raise seal.seal_broken(f"{source} no longer has the bytes of {digest}")

@@ -68,7 +68,7 @@ class StoreContents:
         if deep:
             for blob in sorted(parsed.kept):
                 if not self.blob(blob).is_file() or disk.file_digest(self.blob(blob)) != blob:
-                    raise seal.broken(f"{self.blob(blob)} is missing or does not have its digest")
+                    raise seal.seal_broken(f"{self.blob(blob)} is missing or does not have its digest")
         return files
 
     def changed_blobs(self, staging: Staging) -> set[str]:
@@ -170,7 +170,7 @@ class StoreContents:
                 continue
             # Neither a broken seal nor a full disk keeps a store from being opened; `verify` names the file.
             with contextlib.suppress(errors.Permanent, OSError):
-                document = seal.listing(seal.files(seal.read(self.seal(digest))))
+                document = seal.listing(seal.files_of(seal.read(self.seal(digest))))
                 tree.chmod(0o755)
                 try:
                     disk.replace(tree / file_list.NAME, document, self._tmp)

@@ -55,7 +55,7 @@ def read(path: Path) -> dict[str, SealedFile]:
             for name, file in json.loads(path.read_bytes())["files"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise broken(f"{path} cannot be read: {error!r}") from error
+        raise seal_broken(f"{path} cannot be read: {error!r}") from error
 
 
 def check(
@@ -73,27 +73,27 @@ def check(
     Raises:
         errors.Permanent: `SealBroken`; the message names the file.
     """
-    in_seal = files(sealed)
+    in_seal = files_of(sealed)
     listed = {file for layer in image.layers for file in layer.files or ()}
     # Layers of other tools do not list their files (`files` is None): the seal then has more files.
     lists_all_files = all(layer.files is not None for layer in image.layers)
     matches_image = listed == set(in_seal) if lists_all_files else listed <= set(in_seal)
     if not matches_image or sealed.get(MANIFEST) is None or sealed[MANIFEST].digest != digest:
-        raise broken(f"the seal of {digest} belongs to another image")
+        raise seal_broken(f"the seal of {digest} belongs to another image")
     missing = set(sealed)
     for path, stamp in _stamps(tree).items():
         if path not in sealed or sealed[path].stamp != stamp:
-            raise broken(f"{tree / path} was changed after it was sealed")
+            raise seal_broken(f"{tree / path} was changed after it was sealed")
         if deep and disk.file_digest(tree / path) != sealed[path].digest:
-            raise broken(f"{tree / path} does not have the digest of its seal")
+            raise seal_broken(f"{tree / path} does not have the digest of its seal")
         missing.discard(path)
     if missing:
-        raise broken(f"{tree / min(missing)} is missing")
+        raise seal_broken(f"{tree / min(missing)} is missing")
     _check_list(tree / file_list.NAME, listing(in_seal))
     return in_seal
 
 
-def files(sealed: Mapping[str, SealedFile]) -> tuple[oci.File, ...]:
+def files_of(sealed: Mapping[str, SealedFile]) -> tuple[oci.File, ...]:
     """Return the files below `models/` in a seal, sorted."""
     prefix = f"{layers.ROOT}/"
     return tuple(
@@ -117,11 +117,11 @@ def _check_list(path: Path, expected: bytes) -> None:
         with regular_file.open_binary(path) as file:
             stored = file.read(len(expected) + 1)
     except OSError as error:
-        raise broken(f"{path} cannot be read: {error.strerror}") from error
+        raise seal_broken(f"{path} cannot be read: {error.strerror}") from error
     if stored != expected:
-        raise broken(f"{path} is not the list of the files in the seal")
+        raise seal_broken(f"{path} is not the list of the files in the seal")
 
 
-def broken(message: str) -> errors.Permanent:
+def seal_broken(message: str) -> errors.Permanent:
     """Return the error for a store that something else has written to."""
     return errors.Permanent("SealBroken", message)
