@@ -71,7 +71,10 @@ class ChildWriter:
                 log.info("%s %s is not adopted: %s", kind.kind, key, error)
 
     async def _adopt_claim_template(self, inference: Object, key: Key) -> None:
-        """Become the only owner of a revision's ResourceClaimTemplate, which nobody watches or may read."""
+        """Make the Inference the only owner of a revision's ResourceClaimTemplate.
+
+        The patch replaces all owners, as the controller may not read them.
+        """
         owner = owner_references.controller_reference(kinds.INFERENCE, inference)
         patch = {"metadata": {"ownerReferences": [owner]}}
         try:
