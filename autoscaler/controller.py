@@ -409,7 +409,7 @@ class AutoscalerController:
             for autoscaler in self._autoscalers.by_index(_TARGET, revision):
                 state = self._states.get(Key.of(autoscaler))
                 if state is not None:
-                    state.starts.seen(before, after, now)
+                    state.starts.observe(before, after, now)
 
 
 def _target_of(autoscaler: Object) -> Iterable[str]:

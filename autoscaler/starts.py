@@ -30,8 +30,8 @@ class Starts:
         self._ready: set[str] = set()
         """Uids of the Pods that have been ready; their later failures are not failed starts."""
 
-    def seen(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, now: float) -> None:
-        """Take a change of a Pod. A Pod that had been ready, or had failed, when it was first seen gives no
+    def observe(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, now: float) -> None:
+        """Record a change of a Pod. A Pod that had been ready, or had failed, when it was first seen gives no
         start-up time.
 
         Args:
@@ -40,10 +40,10 @@ class Starts:
             after: the Pod after the change; None: it is deleted.
             now: Unix seconds.
         """
-        first = before or after
-        if first is None:
+        earliest = before or after
+        if earliest is None:
             return
-        uid = first["metadata"]["uid"]
+        uid = earliest["metadata"]["uid"]
         if after is None:
             self._failures.pop(uid, None)
             self._began.pop(uid, None)
@@ -54,13 +54,14 @@ class Starts:
         if uid in self._ready:
             return
         if uid not in self._failures:
-            self._failures[uid] = _failures(first)
+            self._failures[uid] = _failures(earliest)
             if not self._failures[uid]:
-                self._began[uid] = _created(first)
+                self._began[uid] = _created(earliest)
         if is_ready(after):
             if before is not None and uid in self._began:
                 self._started.append(max(now - self._began[uid], 0.0))
-        elif (failures := _failures(after)) > self._failures[uid]:
+        # The SIGTERM of a deletion ends a container that loads with 143, and its Pod becomes Failed.
+        elif not is_deleting(after) and (failures := _failures(after)) > self._failures[uid]:
             if uid in self._began:
                 self._failed.append(max(now - self._began[uid], 0.0))
             self._failures[uid], self._began[uid] = failures, now

@@ -114,7 +114,7 @@ class Targets:
         return None
 
     async def read(self, kind: Kind, key: Key, starts: Starts) -> UnwatchedTarget:
-        """Return the target and its Pods, at most `READ_SECONDS` old; `starts` takes the changes of its Pods.
+        """Return the target and its Pods, at most `READ_SECONDS` old; `starts` records changes of its Pods.
 
         Raises:
             errors.NotFound: there is no such target.
@@ -133,7 +133,7 @@ class Targets:
             self._unwatched[kind, key] = known
             unix_seconds = clock.now().timestamp()
             for uid in before.keys() | known.pods.keys():
-                starts.seen(before.get(uid), known.pods.get(uid), unix_seconds)
+                starts.observe(before.get(uid), known.pods.get(uid), unix_seconds)
         return known
 
     def retain(self, keys: AbstractSet[Key]) -> None:
