@@ -95,9 +95,11 @@ async def read_limited(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body, or {} if it is something else."""
+    """Return the JSON object in a body, or {} if it is something else, or cannot be written as UTF-8."""
     try:
         document = json.loads(body)
+        # `"\ud800"` is JSON, but no character: our documents repeat parts of this one.
+        json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -22,6 +22,7 @@ from serving.images.registry import (
     referrers,
     signatures,
 )
+from serving.images.registry.client import RegistryRequest
 from serving.images.store.model_store import ModelStore
 
 
@@ -167,6 +168,40 @@ async def test_signing_keeps_annotations_of_other_signatures(
     stored = await manifests.get(registry, signature_tag)
     assert stored.document["layers"][1] == foreign["layers"][0]
     assert len(stored.document["layers"]) == 2
+
+
+@pytest.mark.parametrize("is_index", [True, False])
+async def test_signing_is_refused_with_a_reason_when_a_document_of_others_has_a_lone_surrogate(
+    registry: Registry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    key: ec.EllipticCurvePrivateKey,
+    stranger: ec.EllipticCurvePrivateKey,
+    *,
+    is_index: bool,
+) -> None:
+    place = target.tagged(signatures.tag(built.digest))
+    await push(registry, store, built.digest, target, signing_key=stranger)
+    if is_index:
+        place = target.tagged(referrers.fallback_tag(built.digest))
+    stored = await manifests.find(registry, place)
+    if stored is None:
+        pytest.skip("this registry lists referrers itself")
+    document = stored.document
+    document["manifests" if is_index else "layers"][0]["annotations"] = {"a": "\ud800"}
+    request = RegistryRequest(
+        "PUT",
+        target,
+        f"manifests/{place.tag}",
+        push=True,
+        headers={"Content-Type": stored.media_type},
+        body=(json.dumps(document).encode(),),
+    )
+    assert (await registry.send(request)).status == 201
+    with pytest.raises(errors.Permanent) as raised:
+        await push(registry, store, built.digest, target, signing_key=key)
+    assert raised.value.reason == "InvalidImage"
 
 
 async def test_new_signature_is_read_when_the_image_has_as_many_as_are_read_already(
