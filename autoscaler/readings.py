@@ -94,7 +94,7 @@ class Readings:
             targets: names of the scale targets, by Autoscaler.
             states: states of the Autoscalers, with their metrics and Pods.
         """
-        queries: dict[Key, gauges.Request] = {}
+        wanted: dict[Key, gauges.GaugesToRead] = {}
         for key, state in states.items():
             if not state.config.metrics:
                 continue
@@ -104,8 +104,8 @@ class Readings:
             types = gauges.TYPES - gauges.TOKEN_TYPES if are_counted else gauges.TYPES
             metrics = [metric for metric in state.config.metrics if metric.type in types]
             if metrics:
-                queries[key] = gauges.Request(metrics, state.pods)
-        await self._gauges.read(queries)
+                wanted[key] = gauges.GaugesToRead(metrics, state.pods)
+        await self._gauges.read(wanted)
 
     def held(self, autoscaler: Object) -> int:
         """Return the number of requests that activators hold for the target, by `status.demand`."""
@@ -146,7 +146,7 @@ class Readings:
         """
         name = target_name(autoscaler)
         key = Key.of(autoscaler)
-        gauge_values, _ = self._gauges.of(key)
+        gauge_values, _ = self._gauges.last_values(key)
         has_load = target.is_ours or self.held(autoscaler) > 0
         return Observation(
             now,
@@ -159,7 +159,7 @@ class Readings:
 
     def sources(self, key: Key, target: ScaleTarget, monotonic_now: float) -> list[Health]:
         """Return the health of every source that an observation depends on: gateways and gauges' sources."""
-        _, gauge_sources = self._gauges.of(key)
+        _, gauge_sources = self._gauges.last_values(key)
         return [*(self._board.health(monotonic_now) if target.is_ours else ()), *gauge_sources]
 
     def are_known(self, target: ScaleTarget, sources: Sequence[Health], monotonic_now: float) -> bool:

@@ -49,7 +49,7 @@ _PORT_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GaugesToRead:
     """The metrics to read for one target, and its Pods."""
 
     metrics: Sequence[Metric]
@@ -102,7 +102,7 @@ class Gauges:
             if session is not None:
                 await session.close()
 
-    def of(self, key: Key) -> tuple[dict[str, float], list[Health]]:
+    def last_values(self, key: Key) -> tuple[dict[str, float], list[Health]]:
         """Return the values of a target by metric name, and the health of their sources."""
         last = self._last.get(key)
         if last is None:
@@ -117,39 +117,40 @@ class Gauges:
             return None
         return last.engine_load
 
-    async def read(self, requests: Mapping[Key, Request]) -> None:
+    async def read(self, wanted: Mapping[Key, GaugesToRead]) -> None:
         """Read the metrics of all targets, unless the last reading is less than `PAUSE_SECONDS` old."""
         now = clock.monotonic()
-        self._last = {key: last for key, last in self._last.items() if key in requests}
-        if not requests or now - self._read_at < PAUSE_SECONDS:
+        self._last = {key: last for key, last in self._last.items() if key in wanted}
+        if not wanted or now - self._read_at < PAUSE_SECONDS:
             return
         self._read_at = now
         if self._query_session is None:
-            # Without a common limit: servers that do not answer would take the connections of the others.
+            # Without a common limit, as below: servers that do not answer would take the connections of the
+            # others, and the wait for a connection counts for the timeout.
             queries = aiohttp.TCPConnector(limit=0, limit_per_host=QUERIES_AT_ONCE)
             self._query_session = http_reading.session(connector=queries)
         if self._replica_session is None:
-            connector = aiohttp.TCPConnector(socket_factory=replica_connections.new_socket)
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=replica_connections.new_socket)
             self._replica_session = http_reading.session(connector=connector)
-        nodes = asyncio.create_task(self._read_nodes(requests))
-        targets = (self._read_target(key, request, nodes) for key, request in requests.items())
+        nodes = asyncio.create_task(self._read_nodes(wanted))
+        targets = (self._read_target(key, to_read, nodes) for key, to_read in wanted.items())
         for result in await asyncio.gather(nodes, *targets, return_exceptions=True):
             if isinstance(result, Exception):  # a malformed Pod of one target must not stop the others
                 log.error("the metrics of a target were not read", exc_info=result)
 
     async def _read_target(
-        self, key: Key, request: Request, nodes: Awaitable[Mapping[str, usage.NodeUsage]]
+        self, key: Key, to_read: GaugesToRead, nodes: Awaitable[Mapping[str, usage.NodeUsage]]
     ) -> None:
         """Read the metrics of one target; `nodes` gives the usage of all nodes by name."""
         last = self._last.setdefault(key, _LastReading())
         failures: dict[str, str] = {}
         waiting_tokens: float | None = None
         engine_load: EngineLoad | None = None
-        if TOKEN_TYPES & {metric.type for metric in request.metrics}:
-            waiting_tokens, engine_load = await self._read_tokens(last, request.pods)
-        metrics = [metric for metric in request.metrics if metric.type in _SOURCES]
+        if TOKEN_TYPES & {metric.type for metric in to_read.metrics}:
+            waiting_tokens, engine_load = await self._read_tokens(last, to_read.pods)
+        metrics = [metric for metric in to_read.metrics if metric.type in _SOURCES]
         tokens = (waiting_tokens, engine_load)
-        reads = (partial(self._value, metric, request.pods, nodes, tokens) for metric in metrics)
+        reads = (partial(self._value, metric, to_read.pods, nodes, tokens) for metric in metrics)
         results = await asyncio.gather(*map(_or_unavailable, reads))
         values: dict[str, float] = {}
         for metric, value in zip(metrics, results, strict=True):
@@ -262,15 +263,15 @@ class Gauges:
             return None
         return self._parser.parse(page.text) if page.status == 200 else None
 
-    async def _read_nodes(self, requests: Mapping[Key, Request]) -> dict[str, usage.NodeUsage]:
+    async def _read_nodes(self, wanted: Mapping[Key, GaugesToRead]) -> dict[str, usage.NodeUsage]:
         """Return the usage, by name, of the nodes of all targets with a metric `Utilization`, as far as they
         answer in time.
         """
         nodes = {
             str(pod["spec"].get("nodeName", ""))
-            for request in requests.values()
-            if any(metric.type == "Utilization" for metric in request.metrics)
-            for pod in request.pods
+            for to_read in wanted.values()
+            if any(metric.type == "Utilization" for metric in to_read.metrics)
+            for pod in to_read.pods
         } - {""}
         at_once = asyncio.Semaphore(NODES_AT_ONCE)
         results = await asyncio.gather(*(self._read_node(node, at_once) for node in sorted(nodes)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoscaler.policy.config import Metric
 from autoscaler.signals import engines, exposition
-from autoscaler.signals.gauges import Gauges, Request
+from autoscaler.signals.gauges import Gauges, GaugesToRead
 from serving.engines import shipped
 from serving.kube import Key
 from serving.objects import Object
@@ -127,8 +127,8 @@ async def test_replica_has_no_reading_when_its_page_is_endless_or_elsewhere(answ
             target = pod(f"80@127.0.0.2:{other}" if answer == "port" else port)
             metric = Metric("TokenQueueDepth", "TokenQueueDepth", None)
             try:
-                await gauges.read({key: Request([metric], [target])})
-                values, health = gauges.of(key)
+                await gauges.read({key: GaugesToRead([metric], [target])})
+                values, health = gauges.last_values(key)
             finally:
                 await gauges.close()
     assert (values, [source.healthy for source in health], asked) == ({}, [False], [])

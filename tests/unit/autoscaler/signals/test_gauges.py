@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autoscaler.observation import EngineLoad
 from autoscaler.policy.config import Metric
 from autoscaler.signals import engines, gauges, prometheus, usage
-from autoscaler.signals.gauges import Gauges, Request
+from autoscaler.signals.gauges import Gauges, GaugesToRead
 from serving import clock, errors
 from serving.engines import shipped
 from serving.kube import Key
@@ -168,21 +168,61 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
     metric = Metric("TokensPerSecond", "TokensPerSecond", None)
     read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
     try:
-        await read.read({key: Request([metric], pods)})
+        await read.read({key: GaugesToRead([metric], pods)})
         assert read.engine_load(key) is None
-        assert [health.healthy for health in read.of(key)[1]] == [False]
+        assert [health.healthy for health in read.last_values(key)[1]] == [False]
         now[0], totals["a"], totals["b"] = 110.0, 2000.0, 5500.0
-        await read.read({key: Request([metric], pods)})
+        await read.read({key: GaugesToRead([metric], pods)})
         assert read.engine_load(key) == EngineLoad(150.0, 2, 4.0, 0.9)
-        assert read.of(key)[0] == {"TokensPerSecond": 150.0}
+        assert read.last_values(key)[0] == {"TokensPerSecond": 150.0}
         now[0], totals["c"] = 120.0, totals.pop("a")
-        await read.read({key: Request([metric], pods)})
+        await read.read({key: GaugesToRead([metric], pods)})
         now[0], totals["a"], totals["b"] = 130.0, totals.pop("c") + 200, 5500.0
-        await read.read({key: Request([metric], pods)})
+        await read.read({key: GaugesToRead([metric], pods)})
         assert read.engine_load(key) == EngineLoad(10.0, 2, 4.0, 0.9), "one page did not answer once"
         now[0] = 191.0
         assert read.engine_load(key) is None, "a minute old"
     finally:
+        await read.close()
+        await runner.cleanup()
+
+
+async def test_page_of_a_replica_is_read_when_a_hundred_others_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gauges, "TIMEOUT_SECONDS", 1.5)
+    release = asyncio.Event()
+
+    async def page(request: web.Request) -> web.Response:
+        if request.path == "/silent":
+            await release.wait()
+        await asyncio.sleep(0.2)  # a connection that is free after the others' timeouts comes too late
+        return web.Response(text="vllm:num_requests_waiting 2\n")
+
+    app = web.Application()
+    app.router.add_get("/{name}", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = str(runner.addresses[0][1])
+    pods = [
+        {
+            "metadata": {
+                "uid": str(number),
+                "annotations": {"prometheus.io/port": port, "prometheus.io/path": path},
+            },
+            "spec": {},
+            "status": {"podIP": "127.0.0.1"},
+        }
+        for number, path in enumerate([*["/silent"] * 100, "/metrics"])
+    ]
+    metric = Metric("TokenQueueDepth", "TokenQueueDepth", None)
+    read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
+    try:
+        await read.read({key: GaugesToRead([metric], pods)})
+        assert read.last_values(key)[0] == {"TokenQueueDepth": 1000.0}
+    finally:
+        release.set()
         await read.close()
         await runner.cleanup()
 
@@ -215,8 +255,8 @@ async def test_page_of_a_port_that_is_kept_for_the_gateway_is_read_with_the_mark
     metric = Metric("TokenQueueDepth", "TokenQueueDepth", None)
     read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
     try:
-        await read.read({key: Request([metric], [pod])})
-        assert read.of(key)[0] == ({"TokenQueueDepth": 1000.0} if is_marked else {})
+        await read.read({key: GaugesToRead([metric], [pod])})
+        assert read.last_values(key)[0] == ({"TokenQueueDepth": 1000.0} if is_marked else {})
     finally:
         await read.close()
         await runner.cleanup()
@@ -321,9 +361,9 @@ async def test_usage_is_that_of_the_nodes_that_answer_when_others_have_vanished_
     read, key, bad = Gauges(Nodes().client("test")), Key("n", "a"), Key("n", "b")
     try:
         async with asyncio.timeout(10):
-            await read.read({key: Request([metric], pods), bad: Request([metric], pods[:1])})
-        assert read.of(key)[0] == {"Utilization/memory": 0.5}
-        assert [health.healthy for health in read.of(bad)[1]] == [False]
+            await read.read({key: GaugesToRead([metric], pods), bad: GaugesToRead([metric], pods[:1])})
+        assert read.last_values(key)[0] == {"Utilization/memory": 0.5}
+        assert [health.healthy for health in read.last_values(bad)[1]] == [False]
     finally:
         await read.close()
 
@@ -343,16 +383,16 @@ async def test_last_values_stay_while_a_metric_is_slow_and_its_others_are_read_m
     monkeypatch.setattr(prometheus, "query_instant", instant)
     metrics = [Metric(name, "PromQL", 5.0, query=name, server="http://p") for name in ("a", "b")]
     read, key = Gauges(FakeKube().client("test")), Key("n", "a")
-    requests = {key: Request(metrics, [])}
+    wanted = {key: GaugesToRead(metrics, [])}
     try:
-        await read.read(requests)
+        await read.read(wanted)
         now[0] = 110.0
-        reading = asyncio.create_task(read.read(requests))
+        reading = asyncio.create_task(read.read(wanted))
         await until(lambda: len(asked) == 4, "both queries at once")
-        assert read.of(key)[0] == {"a": 100.0, "b": 100.0}
+        assert read.last_values(key)[0] == {"a": 100.0, "b": 100.0}
         release.set()
         await reading
-        assert read.of(key)[0] == {"a": 110.0, "b": 110.0}
+        assert read.last_values(key)[0] == {"a": 110.0, "b": 110.0}
     finally:
         await read.close()
 
@@ -380,8 +420,8 @@ async def test_page_of_an_ipv6_pod_is_asked_for_and_no_port_that_is_none(
     metric = Metric("TokenQueueDepth", "TokenQueueDepth", None)
     read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
     try:
-        await read.read({key: Request([metric], [pod])})
+        await read.read({key: GaugesToRead([metric], [pod])})
         assert asked == [url][: bool(url)]
-        assert read.of(key)[0] == ({"TokenQueueDepth": 1000.0} if url else {})
+        assert read.last_values(key)[0] == ({"TokenQueueDepth": 1000.0} if url else {})
     finally:
         await read.close()
