@@ -244,7 +244,7 @@ def _edit(observed: ObservedObjects, candidate: Revision) -> StatusReason | None
     if deployment is None or candidate.name in observed.put_back_in_vain:
         return None
     template, stored = candidate.template, deployment["spec"]["template"]
-    edits = template_edits.of_others(deployment, template, observed.field_manager)
+    edits = template_edits.edits_by_others(deployment, template, observed.field_manager)
     # A field that others have removed is in no `edits`: only the comparison shows it.
     if not edits and template_covers(stored, template):
         return None

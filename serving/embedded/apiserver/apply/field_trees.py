@@ -6,7 +6,6 @@ beside fields below it. An empty tree is the empty set. Trees are shared and mus
 https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -80,13 +79,27 @@ def paths(tree: Tree, above: Path = ()) -> Iterator[Path]:
 
 
 def well_formed(tree: Mapping[str, Any]) -> Tree:
-    """Return a tree that a client sent as FieldsV1, without the values in it that are no trees.
+    """Return a tree that a client sent as FieldsV1, without its keys that are no path elements, and without
+    the values in it that are no trees.
 
     A `.` alone is left out, as an empty tree means the same.
     """
-    trees = ((key, below) for key, below in tree.items() if isinstance(below, dict))
+    trees = ((key, below) for key, below in tree.items() if isinstance(below, dict) and _is_path_element(key))
     valid = {key: LEAF if key == _ITSELF else well_formed(below) for key, below in trees}
     return LEAF if valid.keys() == {_ITSELF} else valid
+
+
+def _is_path_element(key: str) -> bool:
+    element_type, content = key[:2], key[2:]
+    if key == _ITSELF or element_type == "f:":
+        return True
+    if element_type not in ("k:", "v:"):
+        return False
+    try:
+        value = orjson.loads(content)
+    except ValueError:
+        return False
+    return element_type == "v:" or isinstance(value, dict)
 
 
 def describe(path: Path) -> str:
@@ -97,7 +110,7 @@ def describe(path: Path) -> str:
         if element_type == "f:":
             text += f".{content}"
         elif element_type == "k:":
-            keys = (f"{key}={_compact(value)}" for key, value in json.loads(content).items())
+            keys = (f"{key}={_compact(value)}" for key, value in orjson.loads(content).items())
             text += f"[{','.join(keys)}]"
         else:
             text += f"[={content}]"

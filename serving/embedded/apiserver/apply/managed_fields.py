@@ -148,7 +148,7 @@ def applied(
 
 
 def well_formed(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the managedFields that a client sent, without the values in the entries that are no trees."""
+    """Return the managedFields that a client sent, without the parts of the entries that are no trees."""
     return [
         _entry(_owner_of(entry), field_trees.well_formed(entry.get("fieldsV1") or {}), entry.get("time", ""))
         for entry in entries

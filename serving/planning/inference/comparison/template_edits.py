@@ -35,13 +35,13 @@ def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | Non
     if ensure.kind is not kinds.DEPLOYMENT or deployment is None or meta["name"] in observed.put_back_blocked:
         return None
     template, stored = ensure.object["spec"]["template"], deployment["spec"]["template"]
-    edits = of_others(deployment, template, observed.field_manager)
+    edits = edits_by_others(deployment, template, observed.field_manager)
     if not edits and template_covers(stored, template):
         return None
     return PutBackTemplate(meta["name"], _with_restart(template, stored), edits)
 
 
-def of_others(deployment: Object, template: Object, manager: str) -> dict[str, tuple[str, ...]]:
+def edits_by_others(deployment: Object, template: Object, manager: str) -> dict[str, tuple[str, ...]]:
     """Return field manager → paths of its fields in the stored template that differ from `template`.
 
     Args:
@@ -104,8 +104,10 @@ def _member(value: Any, element: str) -> Any:
     if element_type != "k:":
         return _ABSENT
     keys = json.loads(content)
-    # A rendered item may lack a key that has a default, such as the protocol of a port.
-    return next((item for item in items if all(item.get(k, v) == v for k, v in keys.items())), _ABSENT)
+    # Items of any type, as a client may write any managedFields. A rendered item may lack a key that has a
+    # default, such as the protocol of a port.
+    maps = (item for item in items if isinstance(item, dict))
+    return next((item for item in maps if all(item.get(k, v) == v for k, v in keys.items())), _ABSENT)
 
 
 def _joined(path: str, element: str) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,3 +151,19 @@ def test_a_difference_is_that_of_the_leaves(one: dict[str, Any], two: dict[str, 
 def test_malformed_parts_of_a_client_tree_are_dropped() -> None:
     sent = {"f:spec": {".": {"f:x": {}}, "f:a": {}}, "f:b": 3, "f:c": {".": {}}}
     assert field_trees.well_formed(sent) == {"f:spec": {".": {}, "f:a": {}}, "f:c": {}}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["k:x", "k:[1]", "k:1", "k:", "v:", "v:x", 'v:"\\ud800"', "i:0", "x", "", 'k:{"a":NaN}'],
+)
+def test_key_of_a_client_tree_is_dropped_when_it_is_no_path_element(key: str) -> None:
+    sent = {"f:a": {key: {"f:x": {}}, "f:b": {}}}
+    assert field_trees.well_formed(sent) == {"f:a": {"f:b": {}}}
+
+
+@pytest.mark.parametrize("key", ["f:", "f:x", "v:1", 'v:"a"', 'k:{"name":"a"}', "k:{}"])
+def test_path_elements_of_a_client_tree_are_kept_and_described(key: str) -> None:
+    sent = {"f:a": {key: {"f:x": {}}}}
+    assert field_trees.well_formed(sent) == sent
+    assert field_trees.describe(("f:a", key, "f:x")).startswith(".a")

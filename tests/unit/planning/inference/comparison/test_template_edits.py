@@ -124,7 +124,15 @@ def test_item_is_compared_when_its_rendered_key_has_a_default() -> None:
     port = {'k:{"containerPort":9090,"protocol":"TCP"}': {"f:hostPort": {}, "f:containerPort": {}}}
     owned(deployment, "somebody", {"f:spec": {CONTAINERS: {'k:{"name":"own"}': {"f:ports": port}}}})
     path = "spec.containers[name=own].ports[containerPort=9090,protocol=TCP].hostPort"
-    assert template_edits.of_others(deployment, template, OWN) == {"somebody": (path,)}
+    assert template_edits.edits_by_others(deployment, template, OWN) == {"somebody": (path,)}
+
+
+def test_key_of_an_item_is_no_edit_when_the_items_of_the_list_have_no_keys() -> None:
+    template = {"spec": {"containers": [{"name": "own", "args": ["--port"]}]}}
+    deployment: Object = {"metadata": {}, "spec": {"template": template}}
+    args = {"f:args": {'k:{"name":"--port"}': {}}}
+    owned(deployment, "somebody", {"f:spec": {CONTAINERS: {'k:{"name":"own"}': args}}})
+    assert template_edits.edits_by_others(deployment, template, OWN) == {}
 
 
 def test_description_names_every_manager() -> None:
