@@ -22,6 +22,8 @@ SCHEMA: Schema = {
     },
 }
 _COPIED_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_CHECKED_METADATA = ("resourceVersion", "uid", "name", "namespace")
+"""Fields of a Scale that a write checks against those of the object."""
 
 
 def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
@@ -48,12 +50,15 @@ def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
 def from_scale(old: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
     """Return the object with the replicas of the Scale.
 
-    Its resourceVersion, uid, name and namespace are copied too, for the checks of an update. Other fields of
-    the Scale are ignored.
+    Its `checked_metadata` is copied too, for the checks of an update. Other fields of the Scale are ignored.
     """
     obj: dict[str, Any] = schemas.clone(old)
     obj["spec"]["replicas"] = (scale.get("spec") or {}).get("replicas", 0)
-    for field in ("resourceVersion", "uid", "name", "namespace"):
-        if (scale.get("metadata") or {}).get(field):
-            obj["metadata"][field] = scale["metadata"][field]
+    obj["metadata"] |= checked_metadata(scale)
     return obj
+
+
+def checked_metadata(scale: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a Scale that a write checks: resourceVersion, uid, name and namespace."""
+    meta = scale.get("metadata") or {}
+    return {field: meta[field] for field in _CHECKED_METADATA if meta.get(field)}

@@ -115,7 +115,7 @@ def apply(  # noqa: PLR0917 positional, as the other writes
     if request.options.subresource == "scale":
         if old is not None:
             _check_scale(kind, old, body)
-        body = _scale_configuration(kind, name, body)
+        body = _scale_configuration(kind, body)
     sent = _read(kind, body, request)
     config = sent.object
     meta = config.get("metadata") or {}
@@ -353,7 +353,8 @@ def _check_scale(kind: Kind, old: Object, body: Object) -> None:
         raise status_errors.unprocessable(kind, old["metadata"]["name"], broken)
 
 
-def _scale_configuration(kind: Kind, name: str, body: Object) -> Object:
+def _scale_configuration(kind: Kind, body: Object) -> Object:
     """Return the apply configuration of the object for one of its Scale."""
+    meta = scale.checked_metadata(body)
     spec = {"spec": {"replicas": body["spec"]["replicas"]}} if "replicas" in (body.get("spec") or {}) else {}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **spec}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **spec}

@@ -153,6 +153,31 @@ def test_the_scale_subresource_reads_and_writes_replicas() -> None:
         patch(kinds.DEPLOYMENT, old, {"spec": {"replicas": "x"}}, subresource="scale")
 
 
+@pytest.mark.parametrize(
+    ("meta", "code"),
+    [
+        ({"resourceVersion": "0"}, 409),
+        ({"uid": "another"}, 409),
+        ({"name": "another"}, 400),
+        ({"namespace": "another"}, 400),
+    ],
+    ids=lambda value: next(iter(value), None) if isinstance(value, dict) else None,
+)
+def test_apply_of_a_scale_is_refused_when_its_metadata_is_not_the_objects(
+    meta: dict[str, str], code: int
+) -> None:
+    old = create(kinds.DEPLOYMENT, deployment(replicas=2))
+    body = scale.to_scale(kinds.DEPLOYMENT, old)
+    options = request("as", subresource="scale", force=True)
+    body["spec"]["replicas"] = 7
+    applied = write_path.apply(kinds.DEPLOYMENT, old, "default", "web", body, options).object
+    assert applied["spec"]["replicas"] == 7
+    body["metadata"] |= meta
+    with pytest.raises(errors.ApiError) as refused:
+        write_path.apply(kinds.DEPLOYMENT, old, "default", "web", body, options)
+    assert refused.value.code == code
+
+
 def test_unknown_fields_are_refused_reported_or_dropped() -> None:
     body = inference({"name": "a", "modelVersion": "v", "foo": 1})
     error = refusal(kinds.INFERENCE, body)
