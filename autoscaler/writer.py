@@ -69,11 +69,16 @@ class Writer:
 
         Before its first write, set the field to `current`, as a HorizontalPodAutoscaler cannot read a scale
         subresource without a count.
+
+        Raises:
+            errors.Conflict: the Autoscaler has changed since it was read.
         """
         count = autoscaler["spec"].get("replicas")
         if count is not None:
             return int(count)
-        meta, patch = autoscaler["metadata"], {"spec": {"replicas": current}}
+        meta = autoscaler["metadata"]
+        # Another autoscaler may have written its first count since the read.
+        patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"replicas": current}}
         await self._kube.patch(kinds.AUTOSCALER, meta["namespace"], meta["name"], patch)
         return current
 
@@ -90,7 +95,8 @@ class Writer:
         except errors.ApiError as error:
             if isinstance(error, errors.Conflict | errors.Invalid):
                 raise
-            # A status of 403 or 500 is tried again later. Forbidden would be reported as a refused read.
+            # A status of 403 or 500 is tried again later. A Forbidden that leaves here would be reported as a
+            # refused read (`AutoscalerController.reconcile`).
             raise errors.Unavailable(str(error)) from error
         state.last_write = LastWrite(decision.replicas, int(answer["metadata"]["resourceVersion"]))
         state.known_count = decision.replicas

@@ -96,3 +96,16 @@ async def test_status_of_another_is_replaced_by_the_retry_when_the_first_write_f
     await report()
     status = api.find(kinds.AUTOSCALER)[0]["status"]
     assert {**status, "decision": None} == {**own, "decision": None}
+
+
+async def test_count_of_another_autoscaler_is_kept_when_it_comes_after_the_read() -> None:
+    api = FakeKube()
+    api.add(kinds.AUTOSCALER, {**AUTOSCALER, "spec": {**AUTOSCALER["spec"], "managed": False}})
+    kube = api.client("autoscaler")
+    writer = Writer(kube, EventRecorder(kube, "autoscaler"), cast("Targets", None))
+    (read,) = api.find(kinds.AUTOSCALER)
+    await api.client("hpa").patch(kinds.AUTOSCALER, "default", "a", {"spec": {"replicas": 5}})
+    with pytest.raises(errors.Conflict):
+        await writer.count_of_another(read, 1)
+    (stored,) = api.find(kinds.AUTOSCALER)
+    assert await writer.count_of_another(stored, 1) == stored["spec"]["replicas"] == 5
