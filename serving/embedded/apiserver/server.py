@@ -170,7 +170,10 @@ class _Tls:
 
     def __init__(self, data_dir: DataDir, api: ApiSettings, port: int, token: str) -> None:
         self._data_dir, self._api, self._port, self._token = data_dir, api, port, token
+        self._is_loaded = False
+        """Whether the server has loaded the newest certificate."""
         self._has_written_kubeconfig = False
+        """Whether the kubeconfig has the newest CA."""
         self.files = certificates.files(data_dir.tls)
 
     def start(self) -> None:
@@ -188,31 +191,33 @@ class _Tls:
             log.warning("the certificate could not be renewed, retrying: %s", error)
             self._write_kubeconfig()
 
-    def renew(self) -> bool:
-        """Renew the certificate if it is due, and return whether it was.
-
-        The kubeconfig, which has the CA, is written after a renewal, and at the first call.
+    def renew(self) -> None:
+        """Renew the certificate if it is due. The kubeconfig, which has the CA, is written after a renewal,
+        at the first call, and again if that failed.
         """
-        renewed = certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now())
-        if renewed or not self._has_written_kubeconfig:
+        if certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now()):
+            self._is_loaded = self._has_written_kubeconfig = False
+        if not self._has_written_kubeconfig:
             self._write_kubeconfig()
-        return renewed
 
     def _write_kubeconfig(self) -> None:
-        self._has_written_kubeconfig = True
         loopback_of_wildcard = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared
         host = loopback_of_wildcard.get(self._api.host, self._api.host)
         access.write_kubeconfig(
             self._data_dir, host=host, port=self._port, ca=self.files.ca.read_bytes(), secret=self._token
         )
+        self._has_written_kubeconfig = True
 
     async def keep_fresh(self, context: ssl.SSLContext) -> None:
-        """Renew the certificate when it is due, until cancelled."""
+        """Renew the certificate when it is due, until cancelled; `context` has loaded that of `start`."""
+        self._is_loaded = True
         while True:
             await asyncio.sleep(self._api.renew_check_seconds)
             try:
-                if self.renew():
+                self.renew()
+                if not self._is_loaded:
                     context.load_cert_chain(str(self.files.certificate), str(self.files.key))
+                    self._is_loaded = True
                     log.info("the server's certificate was renewed")
             except OSError as error:
                 log.warning("the certificate could not be renewed, retrying: %s", error)
