@@ -115,10 +115,10 @@ class OpenAiApp:
             case ("GET", "/metrics"):
                 await self._send(send, 200, self._engine.page(), _TEXT)
             case ("GET", _) if match := _READY.fullmatch(path):
-                self._check(match[1])
+                self._check_model(match[1])
                 await self._ready(send)
             case ("GET", _) if path.startswith("/v1/models/"):
-                self._check(path.removeprefix("/v1/models/"))
+                self._check_model(path.removeprefix("/v1/models/"))
                 await self._send(send, 200, self._model())
             case _:
                 await request_body.discard(receive)
@@ -147,7 +147,7 @@ class OpenAiApp:
             "max_model_len": self._context,
         }
 
-    def _check(self, model: str) -> None:
+    def _check_model(self, model: str) -> None:
         if model != self._served.name:
             raise errors.NotFound(404, "NotFound", f"model: must be {self._served.name!r}, got {model!r}")
 
@@ -188,15 +188,15 @@ class OpenAiApp:
 
     def _chat(self, data: bytes) -> _Prepared:
         body = requests.parse(ChatBody, data, self._large.memory.decoding)
-        self._check(body.model)
+        self._check_model(body.model)
         messages = [message.for_template() for message in body.messages]
         prompt = self._vocabulary.encode_chat(messages, self._context)
         request = self._request(body, prompt, "messages")
-        return _Prepared(request, self._answer_to(request, Chat, "chatcmpl"), body.streaming)
+        return _Prepared(request, self._answer_writer(request, Chat, "chatcmpl"), body.streaming)
 
     def _completion(self, data: bytes) -> _Prepared:
         body = requests.parse(CompletionBody, data, self._large.memory.decoding)
-        self._check(body.model)
+        self._check_model(body.model)
         # A prompt is a text, a list of one text, or a list of tokens.
         text = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
         if isinstance(text, str):
@@ -204,9 +204,9 @@ class OpenAiApp:
         else:
             prompt = self._vocabulary.checked([token for token in body.prompt if isinstance(token, int)])
         request = self._request(body, prompt, "prompt")
-        return _Prepared(request, self._answer_to(request, Completion, "cmpl"), body.streaming)
+        return _Prepared(request, self._answer_writer(request, Completion, "cmpl"), body.streaming)
 
-    def _answer_to(self, request: GenerationRequest, kind: type[Kind], prefix: str) -> Kind:
+    def _answer_writer(self, request: GenerationRequest, kind: type[Kind], prefix: str) -> Kind:
         """Return the writer of a request's answer; its id begins with `prefix`."""
         return kind(
             id=f"{prefix}-{uuid.uuid4().hex}",
@@ -249,12 +249,12 @@ class OpenAiApp:
             if prepared.streaming:
                 await self._stream(parts, prepared.streaming, prepared.answer, send)
             else:
-                await self._whole(parts, prepared.answer, send)
+                await self._send_whole(parts, prepared.answer, send)
         finally:
             watch.cancel()
             self._engine.cancel(generation)
 
-    async def _whole(self, parts: asyncio.Queue[Part], answer: Chat | Completion, send: Send) -> None:
+    async def _send_whole(self, parts: asyncio.Queue[Part], answer: Chat | Completion, send: Send) -> None:
         received = [part async for part in _until_end(parts)]
         last = received[-1]
         if last.finish == "cancelled":
@@ -334,14 +334,17 @@ def _start(status: int, content_type: str, headers: tuple[tuple[bytes, bytes], .
 async def _until_end(parts: asyncio.Queue[Part]) -> AsyncIterator[Part]:
     """Yield parts; those that wait together are joined, as one write costs less than several."""
     while True:
-        part = await parts.get()
-        while not parts.empty() and not part.finish:
-            further = parts.get_nowait()
-            part = Part(
-                part.text + further.text, part.choices + further.choices, further.tokens, further.finish
-            )
-        yield part
-        if part.finish:
+        waiting = [await parts.get()]
+        while not parts.empty() and not waiting[-1].finish:
+            waiting.append(parts.get_nowait())
+        last = waiting[-1]
+        yield Part(
+            "".join(part.text for part in waiting),
+            tuple(choice for part in waiting for choice in part.choices),
+            last.tokens,
+            last.finish,
+        )
+        if last.finish:
             return
 
 

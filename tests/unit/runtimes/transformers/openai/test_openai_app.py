@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
-from serving import errors
+from serving import clock, errors
 from serving.runtimes.large_requests import BodyRoom, LargeRequests
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
-from serving.runtimes.transformers.generation import GenerationRequest, Part
+from serving.runtimes.transformers.generation import GenerationRequest, Part, TokenChoice
 from serving.runtimes.transformers.openai import requests
 from serving.settings import RuntimeSettings
 from tests.rig import optional_modules
@@ -27,6 +27,8 @@ app = optional_modules.lazy("serving.runtimes.transformers.openai.app")
 
 MIB = 1 << 20
 BODIES = 300_000
+COUNT = 64_000
+"""Parts of an answer that wait for a client that does not read."""
 LONGEST = 10.0
 """Seconds for which a tokenizer waits in vain, so that a test of a blocked event loop ends."""
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
@@ -149,6 +151,29 @@ async def test_liveness_is_answered_while_a_long_prompt_becomes_tokens(rig: Rig,
     rig.engine.answer()
     assert [(await answer)[0] for answer in answers] == [200, 200]
     assert rig.vocabulary.threads == ["codec_0", "codec_0"]
+
+
+async def test_waiting_parts_are_joined_in_a_time_that_grows_with_their_number() -> None:
+    parts: asyncio.Queue[Part] = asyncio.Queue()
+    for number in range(COUNT):
+        finish = "stop" if number == COUNT - 1 else None
+        parts.put_nowait(Part("a", (TokenChoice(number, -1.0),), number + 1, finish))
+    began = clock.monotonic()
+    [part] = [part async for part in app._until_end(parts)]
+    seconds = clock.monotonic() - began
+    assert (part.text, part.tokens, part.finish) == ("a" * COUNT, COUNT, "stop")
+    assert [choice.token for choice in part.choices] == list(range(COUNT))
+    assert seconds < 1, "the event loop was blocked"
+
+
+async def test_parts_that_come_after_a_join_are_parts_of_their_own() -> None:
+    parts: asyncio.Queue[Part] = asyncio.Queue()
+    for text in ("a", "b"):
+        parts.put_nowait(Part(text, tokens=1))
+    received = app._until_end(parts)
+    assert await anext(received) == Part("ab", tokens=1)
+    parts.put_nowait(Part("c", tokens=2, finish="length"))
+    assert [part async for part in received] == [Part("c", tokens=2, finish="length")]
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHATS])
