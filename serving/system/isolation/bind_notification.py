@@ -36,7 +36,7 @@ _INSTRUCTION = struct.Struct("=HBBI")
 """struct sock_filter: code, jump if true, jump if false, operand."""
 # <linux/seccomp.h>
 _RET_ALLOW, _RET_USER_NOTIF, _RET_ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
-_NUMBER_AT, _ARCHITECTURE_AT, _PROTOCOL_AT = 0, 4, 16 + 2 * 8
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _PROTOCOL_OFFSET = 0, 4, 16 + 2 * 8
 """Offsets in struct seccomp_data; the protocol is the third argument of socket(2), whose low half is first
 on these little-endian machines."""
 _SPEC_ALLOW, _NEW_LISTENER, _WAIT_KILLABLE_RECV = 4, 8, 32
@@ -48,7 +48,7 @@ _RESPONSE = struct.Struct("=QqiI")
 _FLAG_CONTINUE = 1
 _PIDFD_THREAD = os.O_EXCL
 """<linux/pidfd.h>, since Linux 6.9."""
-_MOST_THREADS = 32_768
+_MOST_TRIED_IDS = 32_768
 """How many ids below a thread's id are tried as the id of its process, on an older kernel."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -117,7 +117,7 @@ class BindCall:
                 raise
         number = _TGKILL[os.uname().machine]
         # A thread's id is mostly above that of its process. tgkill(2) with signal 0 tells whether two match.
-        for process in range(self.thread, max(self.thread - _MOST_THREADS, 1), -1):
+        for process in range(self.thread, max(self.thread - _MOST_TRIED_IDS, 1), -1):
             try:
                 _system_call(number, ctypes.c_int(process), ctypes.c_int(self.thread), ctypes.c_int(0))
             except ProcessLookupError:
@@ -156,12 +156,12 @@ def install() -> int:
     machine = os.uname().machine
     # A jump skips so many instructions: the second number if the values are equal, else the third.
     instructions = [
-        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_IF_EQUAL, 0, 6, _ARCHITECTURE[machine]),  # another architecture: allow
-        (_LOAD, 0, 0, _NUMBER_AT),
+        (_LOAD, 0, 0, _NUMBER_OFFSET),
         (_IF_EQUAL, 5, 0, BIND[machine]),  # bind: notify
         (_IF_EQUAL, 0, 3, _SOCKET[machine]),  # neither bind nor socket: allow
-        (_LOAD, 0, 0, _PROTOCOL_AT),
+        (_LOAD, 0, 0, _PROTOCOL_OFFSET),
         (_IF_EQUAL, 0, 1, _IPPROTO_MPTCP),  # another protocol: allow
         (_RETURN, 0, 0, _RET_ERRNO | errno.EPROTONOSUPPORT),
         (_RETURN, 0, 0, _RET_ALLOW),

@@ -13,6 +13,7 @@ import errno
 import os
 import select
 import struct
+import time
 
 from serving.system.isolation import bind_notification
 from serving.system.network import socket_diag, unreachable
@@ -42,8 +43,10 @@ _WHOLE_PACKET = 0xFFFFFFFF
 """Result of a filter: the number of bytes of the packet that are kept; 0 drops it."""
 _TCP_CLOSE = 7
 """State of a socket that is neither connected nor listens: <net/tcp_states.h>, the first byte of tcp_info."""
-_PAUSE_SECONDS = 0.002
-"""After each call, so that a flood of calls takes little of the machine: the shim has no limit of CPU."""
+_LEAST_PAUSE_SECONDS = 0.002
+"""After each call; a call that took longer is followed by a pause of its own duration, so that a flood of
+calls takes half of a core at most: the shim has no limit of CPU. The search for a thread's process may take
+tens of milliseconds on an older kernel."""
 
 
 def requested_port(address: bytes, pod_address: str) -> int | None:
@@ -97,12 +100,13 @@ class PortBinder:
         except OSError:
             return False
         if call is not None:
+            began = time.monotonic()
             try:
                 error = self._bind(call)
             except OSError as failure:
                 error = failure.errno or errno.EACCES
             bind_notification.respond(self.listener, call, error)
-            select.select([], [], [], _PAUSE_SECONDS)
+            select.select([], [], [], max(time.monotonic() - began, _LEAST_PAUSE_SECONDS))
         return True
 
     def _bind(self, call: BindCall) -> int | None:

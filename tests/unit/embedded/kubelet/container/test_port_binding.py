@@ -1,13 +1,18 @@
 """Which addresses of bind(2) are those of a Pod's port."""
 
+import errno
+import select
 import socket
 import struct
+import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.kubelet.container.port_binding import requested_port
+from serving.embedded.kubelet.container.port_binding import PortBinder, requested_port
+from serving.system.isolation import bind_notification
 
 POD = "127.77.3.4"
 
@@ -53,3 +58,23 @@ def test_port_of_any_bytes_is_none_or_in_them(address: bytes) -> None:
 def test_address_cut_short_requests_no_port(address: bytes, data: st.DataObject) -> None:
     least = 16 if len(address) == 16 else 24
     assert requested_port(address[: data.draw(st.integers(0, least - 1))], POD) is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+def test_pause_after_a_call_is_as_long_as_its_answer_when_that_is_slow(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the look for the process of a thread is, on a kernel without pidfds of threads."""
+    pauses: list[float] = []
+
+    def open_socket() -> int:
+        time.sleep(seconds)
+        raise OSError(errno.EBADF, "no such descriptor")
+
+    call = SimpleNamespace(address=lambda: ipv4(POD, 8080), open_socket=open_socket)
+    monkeypatch.setattr(bind_notification, "receive", lambda _: call)
+    monkeypatch.setattr(bind_notification, "respond", lambda *_: None)
+    monkeypatch.setattr(select, "select", lambda *arguments: pauses.append(arguments[3]))
+    assert PortBinder(-1, {"address": POD, "ports": [8080]}).answer()
+    assert len(pauses) == 1
+    assert pauses[0] >= max(seconds, 0.002)
