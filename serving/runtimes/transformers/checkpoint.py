@@ -96,7 +96,9 @@ def _context(config: Any) -> int:
     """Return the most tokens of a sequence.
 
     The decoder lets attention read all earlier positions. This agrees with a model of windowed attention only
-    for sequences within the window, so the window bounds the sequence.
+    for sequences within the window, so the window bounds the sequence. `longrope` has other frequencies for
+    all positions of a call once one sequence is longer than the original context, and keys in the cache, also
+    those of the other sequences, would keep the earlier frequencies.
     """
     text = config.get_text_config()
     windows = [
@@ -104,4 +106,11 @@ def _context(config: Any) -> int:
         for name in ("sliding_window", "attention_chunk_size")
         if (window := getattr(text, name, None)) and getattr(text, "use_sliding_window", True)
     ]
-    return int(min([text.max_position_embeddings, *windows]))
+    rope = getattr(text, "rope_parameters", None) or {}
+    by_layer_type = [each for each in rope.values() if isinstance(each, dict)]
+    originals = [
+        each["original_max_position_embeddings"]
+        for each in (rope, *by_layer_type)
+        if each.get("rope_type") == "longrope"
+    ]
+    return int(min([text.max_position_embeddings, *windows, *originals]))

@@ -103,6 +103,8 @@ class EngineLimits:
     """Requests that wait for a place in the batch; further ones are refused."""
     prompt_tokens_per_step: int
     """Prompt tokens that are read between two tokens of the other sequences."""
+    tokens_per_call: int
+    """Prompt tokens that the model reads in the time of its shortest call: a call counts at least as many."""
 
 
 @dataclass(eq=False)
@@ -281,7 +283,7 @@ class GenerationEngine:
         budget = self._limits.prompt_tokens_per_step
         while budget > 0:
             if self._reading is not None:
-                budget -= self._prefill_chunk(self._reading, budget)
+                budget -= max(self._prefill_chunk(self._reading, budget), self._limits.tokens_per_call)
                 continue
             short = self._next_short(budget)
             if not short:

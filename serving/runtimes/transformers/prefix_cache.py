@@ -6,10 +6,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-LEAST_TOKENS = 64
-"""Shortest prefix that is used. A prompt with a prefix is read alone, and not together with others, and the
-two copies of the prefix's keys and values take the time of some tokens."""
-
 
 class CachedPrefix(NamedTuple):
     """The beginning of a prompt that a row holds."""
@@ -26,23 +22,29 @@ class PrefixCache:
     the last rows first. All tokens are in arrays of type `i`, whose slices compare fast.
     """
 
-    def __init__(self, rows: int) -> None:
-        """Args: rows: rows of the batch and free rows together; with 0, nothing is held."""
-        self._rows = rows
+    def __init__(self, rows: int, least_tokens: int) -> None:
+        """Begin without tokens.
+
+        Args:
+            rows: rows of the batch and free rows together; with 0, nothing is held.
+            least_tokens: length of the shortest prefix that is used. A prompt with a prefix is read alone;
+                others are read together.
+        """
+        self._rows, self._least_tokens = rows, least_tokens
         self._held: OrderedDict[int, Sequence[int]] = OrderedDict()
 
     def longest(self, prompt: Sequence[int]) -> CachedPrefix | None:
-        """Return the longest prefix of a prompt that a row holds; None if no row holds `LEAST_TOKENS` of it.
+        """Return the longest prefix of a prompt that a row holds; None if no row holds `least_tokens` of it.
 
         It is never the whole prompt, as the last token has to be read for its logits.
         """
-        if len(prompt) <= LEAST_TOKENS:
+        if len(prompt) <= self._least_tokens:
             return None
-        begin = prompt[:LEAST_TOKENS]
+        begin = prompt[: self._least_tokens]
         lengths = {
             row: min(_common(tokens, prompt), len(prompt) - 1)
             for row, tokens in self._held.items()
-            if tokens[:LEAST_TOKENS] == begin
+            if tokens[: self._least_tokens] == begin
         }
         if not lengths:
             return None
@@ -60,7 +62,7 @@ class PrefixCache:
             tokens: the tokens whose keys and values the sequence's row has.
             first_free: the first row behind the batch.
         """
-        if len(tokens) < LEAST_TOKENS:
+        if len(tokens) < self._least_tokens:
             return None
         self.take([row for row, held in self._held.items() if held == tokens[: len(held)]])
         row = self._free_row(first_free)

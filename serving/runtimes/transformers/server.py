@@ -56,6 +56,9 @@ FILES = ModelFiles(
 )
 """The files of a Hugging Face checkpoint that are loaded."""
 _log = logging.getLogger(__name__)
+_TOKENS_PER_CALL = 128
+"""`EngineLimits.tokens_per_call` on a CPU: a call reads all weights from memory, which takes the time of some
+tens of tokens."""
 _STOP_SECONDS = 5.0
 """Longest wait for the engine's thread, which ends after its next token."""
 
@@ -90,16 +93,26 @@ def _framework() -> process.Framework[Any]:
 
 
 def _warm(loaded: Checkpoint, _: OutputManifest) -> _Warm:
-    """Run the model once in each way in which the decoder calls it, as first runs allocate and compile."""
+    """Run the model once in each way in which the decoder calls it, as first runs allocate and compile.
+
+    Raises:
+        errors.Permanent: `InvalidCheckpoint`, the model fails, as its cache has another form or as the memory
+            does not suffice.
+    """
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
 
     decoder = Decoder(loaded.model, rows=1, capacity=64)
     prompt = [0, 0]  # any tokens
-    decoder.prefill([prompt], first_row=0)
-    decoder.prefill_chunk(prompt, first_position=0)
-    decoder.add_prefilled(row=0, length=len(prompt))
-    decoder.step([0], [len(prompt)])
-    return _Warm(loaded, decoder.token_bytes)
+    try:
+        decoder.prefill([prompt], first_row=0)
+        decoder.prefill_chunk(prompt, first_position=0)
+        decoder.add_prefilled(row=0, length=len(prompt))
+        decoder.step([0], [len(prompt)])
+        return _Warm(loaded, decoder.token_bytes)
+    except Exception as error:
+        _log.exception("the first run of the model failed")
+        text = f"its first run failed: {type(error).__name__}: {error}"
+        raise errors.Permanent("InvalidCheckpoint", text) from error
 
 
 @contextmanager
@@ -127,7 +140,10 @@ def _application(
     )
     sequences, context = cache
     _log.info("%d sequences of at most %d tokens", sequences, context)
-    limits = EngineLimits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
+    per_step = settings.prompt_tokens_per_step
+    # On a GPU the calls of a small model take as long with one token as with all of a step.
+    per_call = min(_TOKENS_PER_CALL, per_step) if device.type == "cpu" else per_step
+    limits = EngineLimits(sequences, context, settings.waiting_sequences, per_step, per_call)
     # The first prompt allocates the cache, so that it is not in use yet.
     bounds = request_memory.bounds(settings, memory.main_memory(cache, device, warm.token_bytes))
     engine = GenerationEngine(
@@ -136,7 +152,7 @@ def _application(
         limits,
         EngineMetrics(served.name),
         device,
-        prefixes=PrefixCache(sequences if settings.prefix_cache else 0),
+        prefixes=PrefixCache(sequences if settings.prefix_cache else 0, per_call),
     )
 
     def run_engine() -> None:

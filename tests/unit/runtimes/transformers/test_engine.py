@@ -25,6 +25,7 @@ engine = optional_modules.lazy("serving.runtimes.transformers.engine")
 VOCABULARY = 200
 END = 50
 GREEDY = Sampling(temperature=0)
+LEAST_PREFIX = 64
 
 
 class CountingDecoder:
@@ -35,6 +36,9 @@ class CountingDecoder:
         self.rows: dict[int, list[int]] = {}
         self.parts: list[int] = []
         self.batches: list[int] = []
+        self.calls: list[int] = []
+        """Calls for prompts before each step."""
+        self._prompt_calls = 0
         self.fails = False
         self.move_fails = False
         self.before_step = lambda: None
@@ -52,12 +56,14 @@ class CountingDecoder:
     def prefill(self, prompts: Sequence[Sequence[int]], first_row: int) -> "torch.Tensor":
         if self.fails:
             raise RuntimeError("the model fails")
+        self._prompt_calls += 1
         self.parts.append(len(prompts) * max(map(len, prompts)))
         for row, prompt in enumerate(prompts, first_row):
             self.rows[row] = list(prompt)
         return self._logits(prompts)
 
     def prefill_chunk(self, tokens: Sequence[int], first_position: int) -> "torch.Tensor":
+        self._prompt_calls += 1
         if first_position == 0:
             self.prompt = []
         assert first_position == len(self.prompt)
@@ -88,6 +94,8 @@ class CountingDecoder:
         if self.fails:
             raise RuntimeError("the model fails")
         self.batches.append(len(tokens))
+        self.calls.append(self._prompt_calls)
+        self._prompt_calls = 0
         for row, (token, length) in enumerate(zip(tokens, lengths, strict=True)):
             del self.rows[row][length:]
             assert len(self.rows[row]) == length
@@ -157,18 +165,19 @@ class Rig:
         waiting: int = 8,
         per_step: int = 100,
         *,
+        per_call: int = 1,
         held_rows: int | None = None,
         decoder: type[CountingDecoder] = CountingDecoder,
     ) -> None:
         self.decoder = decoder()
-        limits = engine.EngineLimits(sequences, 190, waiting, per_step)
+        limits = engine.EngineLimits(sequences, 190, waiting, per_step, per_call)
         self.engine = engine.GenerationEngine(
             self.decoder,
             Letters(),
             limits,
             EngineMetrics("m"),
             torch.device("cpu"),
-            prefixes=PrefixCache(sequences if held_rows is None else held_rows),
+            prefixes=PrefixCache(sequences if held_rows is None else held_rows, LEAST_PREFIX),
         )
         self.thread = threading.Thread(target=self.engine.run, daemon=True)
 
@@ -565,3 +574,14 @@ def test_answers_are_equal_when_rows_hold_ended_sequences(make, seed: int) -> No
     held, read = turns(4)
     assert held == without
     assert read < read_without / 2
+
+
+def test_stream_waits_for_few_calls_when_many_prompts_have_a_held_prefix(make) -> None:
+    rig = make(sequences=32, waiting=32, per_step=100, per_call=25)
+    rig.start()
+    rig.submit(80, 1)[0].wait()
+    stream, _ = rig.submit(3, 40)
+    clients = [rig.submit(81, 1)[0] for _ in range(20)]
+    for client in (*clients, stream):
+        client.wait()
+    assert max(rig.decoder.calls[1:]) == 4, "the first step is the stream's"

@@ -7,8 +7,9 @@ from array import array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.runtimes.transformers.prefix_cache import LEAST_TOKENS, CachedPrefix, PrefixCache
+from serving.runtimes.transformers.prefix_cache import CachedPrefix, PrefixCache
 
+LEAST_TOKENS = 8
 BEGIN = tuple(range(LEAST_TOKENS))
 
 
@@ -17,20 +18,20 @@ def tokens(*more: int, begin: tuple[int, ...] = BEGIN) -> array[int]:
 
 
 def test_next_turn_of_a_chat_continues_where_the_last_one_ended() -> None:
-    prefixes = PrefixCache(4)
+    prefixes = PrefixCache(4, LEAST_TOKENS)
     row = prefixes.add(tokens(1, 2, 3), first_free=1)
     assert row == 3
     assert prefixes.longest(tokens(1, 2, 3, 4, 5)) == CachedPrefix(row, LEAST_TOKENS + 3)
 
 
 def test_last_token_of_a_prompt_is_read_when_the_whole_prompt_is_held() -> None:
-    prefixes = PrefixCache(4)
+    prefixes = PrefixCache(4, LEAST_TOKENS)
     prefixes.add(tokens(1, 2, 3), first_free=1)
     assert prefixes.longest(tokens(1, 2)) == CachedPrefix(3, LEAST_TOKENS + 1)
 
 
 def test_short_prefix_is_not_used() -> None:
-    prefixes = PrefixCache(4)
+    prefixes = PrefixCache(4, LEAST_TOKENS)
     assert prefixes.add(tokens()[1:], first_free=1) is None
     prefixes.add(tokens(1), first_free=1)
     assert prefixes.longest(tokens()) is None
@@ -38,14 +39,14 @@ def test_short_prefix_is_not_used() -> None:
 
 
 def test_later_turn_replaces_the_earlier_one() -> None:
-    prefixes = PrefixCache(3)
+    prefixes = PrefixCache(3, LEAST_TOKENS)
     prefixes.add(tokens(1), first_free=1)
     assert prefixes.add(tokens(1, 2), first_free=1) == 2
     assert prefixes.add(tokens(9), first_free=1) == 1, "the row of the earlier turn is not free"
 
 
 def test_least_recently_used_tokens_give_way_when_no_row_is_free() -> None:
-    prefixes = PrefixCache(3)
+    prefixes = PrefixCache(3, LEAST_TOKENS)
     first, second, third = (tokens(begin=(chat,) * LEAST_TOKENS) for chat in (1, 2, 3))
     rows = [prefixes.add(chat, first_free=1) for chat in (first, second)]
     next_turn = first + array("i", [0])
@@ -56,15 +57,15 @@ def test_least_recently_used_tokens_give_way_when_no_row_is_free() -> None:
 
 
 def test_nothing_is_held_without_a_free_row() -> None:
-    assert PrefixCache(2).add(tokens(1), first_free=2) is None
-    assert PrefixCache(0).add(tokens(1), first_free=1) is None
+    assert PrefixCache(2, LEAST_TOKENS).add(tokens(1), first_free=2) is None
+    assert PrefixCache(0, LEAST_TOKENS).add(tokens(1), first_free=1) is None
 
 
 @settings(max_examples=200)
 @given(st.data())
 def test_a_prefix_is_always_what_its_row_holds(data: st.DataObject) -> None:
     rows, batch = data.draw(st.integers(1, 6)), 0
-    prefixes = PrefixCache(rows)
+    prefixes = PrefixCache(rows, LEAST_TOKENS)
     contents: dict[int, array[int]] = {}
     texts = st.lists(st.integers(0, 1), max_size=4).map(lambda more: tokens(*more))
     for _ in range(data.draw(st.integers(0, 25))):

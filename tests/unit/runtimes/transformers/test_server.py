@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from serving import errors
 from serving.images.documents.output_manifest import OutputManifest
 from serving.runtimes import cgroups, process, request_memory
 from serving.runtimes.request_memory import RequestMemory
@@ -73,3 +74,13 @@ def test_sequences_are_counted_by_the_compressed_keys_and_values_when_a_model_ha
     model = transformers.DeepseekV2ForCausalLM(config).eval()
     sequences, _ = started(model)
     assert sequences == 362 * MIB // ((16 + 8) * 4 * CONTEXT) - 1
+
+
+def test_checkpoint_is_invalid_when_the_first_run_fails() -> None:
+    config = transformers.RwkvConfig(
+        vocab_size=64, hidden_size=16, num_hidden_layers=2, attention_hidden_size=16
+    )
+    loaded = checkpoint.Checkpoint(transformers.RwkvForCausalLM(config).eval(), SimpleNamespace(), 64)
+    with pytest.raises(errors.Permanent, match="its first run failed: ") as refused:
+        server._warm(loaded, OutputManifest())
+    assert refused.value.reason == "InvalidCheckpoint"
