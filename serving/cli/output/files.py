@@ -1,5 +1,7 @@
 """Writes the output files of commands, atomically and in the format of their suffix."""
 
+import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,11 +34,26 @@ def put(out: Path | None, text: str) -> None:
 def write(out: Path, text: str) -> None:
     """Write the whole file or nothing, and print its name.
 
+    A link, a device or a FIFO receives the text and stays.
+
     Raises:
         errors.UserError: the file cannot be written.
     """
     try:
-        atomic_file.replace(out, text.encode())
+        is_replaced = _is_regular_or_missing(out)
+        if is_replaced:
+            atomic_file.replace(out, text.encode())
+        else:
+            with out.open("wb") as file:
+                file.write(text.encode())
     except OSError as error:
         raise errors.UserError(f"cannot write {out}: {error.strerror or error}") from error
-    print(f"wrote {out}")
+    # /dev/stdout and what it is piped to have the text alone.
+    print(f"wrote {out}", file=sys.stdout if is_replaced else sys.stderr)
+
+
+def _is_regular_or_missing(out: Path) -> bool:
+    try:
+        return stat.S_ISREG(out.lstat().st_mode)
+    except FileNotFoundError:
+        return True
