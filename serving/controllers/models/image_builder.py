@@ -300,6 +300,10 @@ class ImageBuilder:
                 f"{source.path}: must be readable for user {os.geteuid()} of the controllers, got "
                 f"{error.filename}: {error.strerror}",
             ) from error
+        except OSError as error:  # such as EIO of a disk, or ESTALE of a network's storage
+            raise errors.Temporary(
+                "OutputNotReadable", f"{source.path}: cannot be read, or its image not be stored: {error}"
+            ) from error
 
     async def _import(
         self,

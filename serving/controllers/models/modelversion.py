@@ -21,6 +21,7 @@ from serving.controllers.models.model_policies import ModelPolicies
 from serving.controllers.models.training_jobs import JobKey, TrainingJobs
 from serving.controllers.models.version_usage import VersionUsage
 from serving.data_dir import DataDir
+from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
@@ -237,9 +238,10 @@ class ModelVersionController:
         try:
             trusted = self._policies.keys(await self._policies.current(meta["namespace"]))
             async with self._progress(version) as report:
-                image_status = await self._builder.build(
-                    version, job, model, trusted, report, captured=captured_image
-                )
+                with disk.failures_mapped():
+                    image_status = await self._builder.build(
+                        version, job, model, trusted, report, captured=captured_image
+                    )
         except errors.Permanent as error:
             if captured_image and error.reason == "ImageNotFound":  # removed from the registry: capture again
                 await self._captures.discard(version)
@@ -280,7 +282,8 @@ class ModelVersionController:
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
         image_status = planner.image_status(version)
         try:
-            image_status |= await self._builder.examine(version, model, trusted)
+            with disk.failures_mapped():
+                image_status |= await self._builder.examine(version, model, trusted)
         except (errors.Permanent, errors.Temporary) as error:
             problem = f"{error.reason}: {error}"
             self._due[Key.of(version)] = clock.monotonic() + self._settings.build_backoff_cap_seconds
@@ -337,9 +340,9 @@ class ModelVersionController:
             return None
         image, meta = version["status"]["image"], version["metadata"]
         try:
-            await self._builder.restore(
-                version, self._models.get(meta["namespace"], version["spec"]["modelName"])
-            )
+            model = self._models.get(meta["namespace"], version["spec"]["modelName"])
+            with disk.failures_mapped():
+                await self._builder.restore(version, model)
         except (errors.Permanent, errors.Temporary) as error:
             self._due[Key.of(version)] = clock.monotonic() + self._settings.build_backoff_cap_seconds
             await self._recorder.emit(

@@ -6,6 +6,7 @@ that reads may have more rights than the user for whom it reads: a file that thi
 error too.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from serving.system.files import trusted_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_REPLACED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+"""Errors of open(2) where the walk has seen a file: removed, or a directory, a link or a socket since."""
 _ENTER = stat.S_IXOTH
 _LIST = stat.S_IROTH | stat.S_IXOTH
 """Permissions of others: a reader who does not own a file counts as others, whichever groups it is in."""
@@ -199,7 +202,9 @@ def open_file(root: int, path: str, stamp: FileStamp) -> Iterator[BinaryIO]:
             _check_stamp(path, file.fileno(), stamp)
             yield file
             _check_stamp(path, file.fileno(), stamp)
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except OSError as error:
+        if error.errno not in _REPLACED:
+            raise
         raise still_changing(path) from error
     finally:
         for fd in fds:

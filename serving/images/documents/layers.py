@@ -28,6 +28,8 @@ WHITEOUT = ".wh."
 """Prefix of names by which a layer deletes files of lower layers (OCI image-spec, layer.md)."""
 _MAX_NAME = 255
 """Most bytes in a component of a path: NAME_MAX of Linux file systems."""
+_MAX_PATH = 3000
+"""Most bytes in a path. The rest of PATH_MAX (4096) is for the directory that holds the image's files."""
 
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode's categories of controls, surrogates, line separators and paragraph separators."""
@@ -108,8 +110,12 @@ def broken_rule(path: str) -> str:
         return (
             "must be valid UTF-8 without control characters (a terminal would obey them) or line separators"
         )
-    if len(parts) > MAX_DEPTH + 1 or any(len(part.encode()) > _MAX_NAME for part in parts):
-        return f"must have at most {MAX_DEPTH + 1} components of at most {_MAX_NAME} bytes"
+    is_long = len(path.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_NAME for part in parts)
+    if is_long or len(parts) > MAX_DEPTH + 1:
+        return (
+            f"must have at most {_MAX_PATH} bytes in at most {MAX_DEPTH + 1} components of at most"
+            f" {_MAX_NAME} bytes"
+        )
     return ""
 
 

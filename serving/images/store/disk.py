@@ -56,6 +56,20 @@ def full_disk_mapped() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def failures_mapped() -> Iterator[None]:
+    """Map every OSError to errors.Temporary, as an attempt without a reason would be repeated for ever.
+
+    Raises:
+        errors.Temporary: `DiskFull`, `StoreFailed`.
+    """
+    try:
+        with full_disk_mapped():
+            yield
+    except OSError as error:
+        raise errors.Temporary("StoreFailed", f"the model store: {error}") from error
+
+
 def require_room(at: Path | int, size: int) -> None:
     """Check that the file system of a path or descriptor has `size` bytes free, and spare ones beside.
 

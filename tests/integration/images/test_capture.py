@@ -208,6 +208,42 @@ def test_a_tree_that_changes_while_it_is_read_is_not_captured(
     refused(trained, store, "OutputStillChanging")
 
 
+def test_output_is_refused_when_a_path_is_longer_than_a_system_call_takes(
+    trained: Path, store: ModelStore
+) -> None:
+    fds = [os.open(trained, os.O_RDONLY)]
+    try:
+        for _ in range(20):
+            os.mkdir("d" * 250, dir_fd=fds[-1])
+            fds.append(os.open("d" * 250, os.O_RDONLY, dir_fd=fds[-1]))
+        fds.append(os.open("weights", os.O_WRONLY | os.O_CREAT, dir_fd=fds[-1]))
+    finally:
+        for fd in fds:
+            os.close(fd)
+    refused(trained, store, "InvalidOutput", "must have at most 3000 bytes")
+    shutil.rmtree(trained)
+
+
+@pytest.mark.parametrize("kind", ["link", "socket"])
+def test_output_is_still_changing_when_a_file_becomes_another_kind_after_the_walk(
+    kind: str, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained)  # the path of a socket has at most 107 bytes
+    with source.open_directory(trained, None) as root:
+        stamps = source.walk(root)
+        (trained / "weights.bin").unlink()
+        if kind == "link":
+            (trained / "weights.bin").symlink_to("empty")
+        else:
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind("weights.bin")
+        with (
+            pytest.raises(errors.Temporary, match="changed"),
+            source.open_file(root, "weights.bin", stamps["weights.bin"]),
+        ):
+            pass
+
+
 def test_changed_tree_breaks_its_seal_and_is_replaced_by_the_next_capture(
     trained: Path, store: ModelStore
 ) -> None:

@@ -1,6 +1,8 @@
 """The report of a built image, which the API may not take."""
 
 import dataclasses
+import errno
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain, repeat
@@ -117,6 +119,20 @@ async def test_an_image_is_built_once_when_its_report_fails(
     assert (status["phase"], ready["reason"], status["attempts"]) == (phase, reason, attempts)
     assert machine.builds == 1
     assert bool(ModelStore(machine.data.models).images()) == (phase == "Ready")
+
+
+async def test_attempts_of_a_version_count_when_the_model_store_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    machine = Machine(tmp_path, iter(()))
+    monkeypatch.setattr(ModelStore, "pin", failing)
+    status = await machine.finished()
+    ready = conditions.find(status["conditions"], "Ready") or {}
+    assert (status["phase"], ready["reason"], status["attempts"]) == ("Failed", "StoreFailed", 3)
+    assert os.strerror(errno.EIO) in ready["message"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The directories that the image of a ModelVersion is built from, and those that it is not."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -177,5 +178,25 @@ async def test_version_is_retried_when_the_controllers_may_not_read_a_file_of_it
     rule = f"{source}: must be readable for user {os.geteuid()} of the controllers"
     rule += f", got {name}: Permission denied"
     with pytest.raises(errors.Temporary, match=re.escape(rule)) as caught:
+        await machine.built({"path": str(source)})
+    assert caught.value.reason == "OutputNotReadable"
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE])
+async def test_version_is_retried_when_its_source_cannot_be_read(
+    error: int, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "out"
+    source.mkdir()
+    (source / "model.joblib").write_text("weights")
+    original = os.open
+
+    def failing(path: Any, *arguments: Any, **options: Any) -> int:
+        if path == "model.joblib":
+            raise OSError(error, os.strerror(error), path)
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(errors.Temporary, match=re.escape(os.strerror(error))) as caught:
         await machine.built({"path": str(source)})
     assert caught.value.reason == "OutputNotReadable"

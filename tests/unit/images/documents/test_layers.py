@@ -101,6 +101,8 @@ def test_file_of_nine_gigabytes_has_a_valid_header() -> None:
         (["a/\x9b31m"], "control characters"),
         (["a\u2028b"], "line separators"),
         (["a\udc80"], "UTF-8"),
+        (["/".join(["a" * 250] * 12)], "at most 3000 bytes"),
+        (["/".join(["é" * 120] * 13)], "at most 3000 bytes"),
     ],
 )
 def test_a_path_that_would_unpack_differently_is_refused_by_its_rule(paths: list[str], rule: str) -> None:

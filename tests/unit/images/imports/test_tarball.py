@@ -95,6 +95,15 @@ def test_layer_is_read_when_it_has_at_most_the_allowed_members(
         read(archive.getvalue())
 
 
+def test_layer_is_refused_when_a_path_is_longer_than_a_system_call_takes() -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("/".join(["models", *["d" * 250] * 20, "weights"])))
+    with pytest.raises(errors.Permanent, match="at most 3000 bytes") as caught:
+        read(archive.getvalue())
+    assert caught.value.reason == "InvalidImage"
+
+
 def test_layer_stream_counts_hashes_and_forwards_read_and_drained_bytes() -> None:
     forwarded: list[bytes] = []
     source = tarball.LayerStream([b"abc", b"", b"defg"], forwarded.append)
