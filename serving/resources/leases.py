@@ -71,8 +71,10 @@ class _Seen(NamedTuple):
 
     renewed: str
     """`renewTime` of the Lease, by the gateway's clock."""
-    at: float | None
-    """Monotonic seconds when the process saw it; None: no renewal since the process first saw the Lease."""
+    at: float
+    """Monotonic seconds when the process saw it first."""
+    is_first: bool
+    """Whether the process has seen no renewal since it first saw the Lease."""
 
 
 class Renewals:
@@ -80,7 +82,7 @@ class Renewals:
 
     As in an election (`serving.kube.election`), the clocks of two machines are not compared. The exception is
     a Lease that was not renewed since this process first saw it: its `renewTime` is compared with the clock
-    of this process, so that a gateway that died earlier does not count as live.
+    of this process too, so that a gateway that died earlier does not count as live.
     """
 
     def __init__(self) -> None:
@@ -101,10 +103,12 @@ class Renewals:
             spec = lease.get("spec") or {}
             renewed = str(spec.get("renewTime") or "")
             seconds = spec.get("leaseDurationSeconds") or DEFAULT_SECONDS
-            last = self._seen.get(name, _Seen(renewed, None))
-            seen[name] = last if renewed == last.renewed else _Seen(renewed, moment)
-            at = seen[name].at
-            if renewed and (_age(renewed, now) if at is None else moment - at) < seconds:
+            last = self._seen.get(name, _Seen(renewed, moment, is_first=True))
+            seen[name] = last if renewed == last.renewed else _Seen(renewed, moment, is_first=False)
+            age = moment - seen[name].at
+            if renewed and seen[name].is_first:
+                age = max(age, _age(renewed, now))
+            if renewed and age < seconds:
                 live.add(name)
         self._seen = seen
         return frozenset(live)

@@ -102,6 +102,14 @@ def test_the_time_of_a_lease_decides_when_no_renewal_was_seen(age: float, *, liv
     assert (leases.Renewals().live([lease(age=age)], NOW, 0.0) == {"a"}) == live
 
 
+def test_a_gateway_that_renews_no_more_is_not_live_when_its_time_is_in_the_future() -> None:
+    """A gateway whose clock is ahead died before this process started."""
+    renewals, ahead = leases.Renewals(), lease(age=-3600)
+    assert renewals.live([ahead], NOW, 0.0) == LIVE
+    assert renewals.live([ahead], NOW + dt.timedelta(seconds=14), 14.0) == LIVE
+    assert renewals.live([ahead], NOW + dt.timedelta(seconds=20), 20.0) == frozenset()
+
+
 def test_a_lease_that_was_never_renewed_is_not_valid() -> None:
     unused = {"metadata": {"name": "slipway-gateway-a"}, "spec": {}}
     assert leases.Renewals().live([unused], NOW, 0.0) == frozenset()
