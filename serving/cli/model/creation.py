@@ -55,6 +55,19 @@ def check_model(name: str) -> None:
         )
 
 
+def check_version(name: str) -> None:
+    """Check the name of a ModelVersion before anything is copied.
+
+    Raises:
+        typer.BadParameter: no ModelVersion can have it.
+    """
+    if len(name) > names.MAX_SUBDOMAIN or not re.fullmatch(names.SUBDOMAIN_PATTERN, name):
+        raise typer.BadParameter(
+            f"--version must be lowercase letters, digits, '-' and '.', at most {names.MAX_SUBDOMAIN}"
+            f" characters, got {name!r}"
+        )
+
+
 async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[str, Any]:
     """Create a version, wait until it is ready, and return it.
 

@@ -80,5 +80,5 @@ async def _is_over(kube: "Kube", copy: Path) -> bool:
     """Whether the version of the copy is finished or does not exist."""
     try:
         return is_finished(await kube.get(kinds.MODEL_VERSION, copy.parent.name, copy.name))
-    except errors.NotFound:
+    except (errors.NotFound, errors.Invalid):  # invalid: no version can have the name
         return True

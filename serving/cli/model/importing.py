@@ -57,6 +57,8 @@ def import_(
     And wait until it is ready. The directory is only read.
     """
     creation.check_model(model)
+    if version:
+        creation.check_version(version)
     where = data_dir(target)
     foreign = formats.recognise(directory)
     framework = framework or foreign.framework

@@ -124,6 +124,26 @@ async def test_an_import_is_refused_before_anything_is_copied_when_no_model_has_
         assert "copying" not in err
 
 
+@pytest.mark.parametrize("name", ["v#1", "../v1", "V1", "v" * 254])
+async def test_an_import_is_refused_before_anything_is_copied_when_no_version_has_the_name(
+    name: str, life: ModelLife, slipway: Slipway, tmp_path: Path
+) -> None:
+    run = run_directory(tmp_path)
+    code, _, err = await slipway("model", "import", str(run), "--model", "digits", "--version", name)
+    assert (code, "--version must be lowercase letters, digits, '-' and '.'" in err) == (2, True), err
+    assert not life.data.imports.exists()
+
+
+async def test_a_copy_with_a_name_that_no_version_has_is_removed_by_the_next_import(
+    life: ModelLife, slipway: Slipway, files: Callable[..., str]
+) -> None:
+    """An earlier release made such copies."""
+    os.close(import_copies.create(life.data.imports / life.namespace / "v#1"))
+    code, _, err = await slipway("model", "import", files(), "--model", "digits", "--version", "v1")
+    assert code == 0, err
+    assert list(life.data.imports.glob("*/*")) == []
+
+
 async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
     life: ModelLife, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
 ) -> None:
