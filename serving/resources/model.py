@@ -176,6 +176,10 @@ class VersionSource(Base):
                 "!has(self.uri) || !self.uri.matches('^[^/]*//[^/@]*:[^/@]*@')",
                 "uri must have no password: credentials come from the controllers' environment",
             ),
+            (
+                "!has(self.uri) || !self.uri.matches('^(local|asynclocal)://')",
+                "uri must name files of this machine by file://",
+            ),
             ("!has(self.image) || !self.image.startsWith('slipway.local/')", _LOCAL),
         ),
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 import fsspec
 from fsspec.callbacks import Callback
+from fsspec.implementations.local import LocalFileSystem
 
 from serving import errors
 from serving.images.building.source import MAX_FILES
@@ -22,6 +23,8 @@ from serving.images.store import disk
 
 _PARALLEL = 4
 """Concurrent downloads: one stream from an object store seldom fills the link."""
+_OF_THIS_MACHINE = frozenset({"file", "local", "asynclocal"})
+"""fsspec's protocols of the machine's own files, of the package morefs too."""
 _TOKENS = "fetched.json"
 """File with the token of each file of the latest listing, by path."""
 _FILES = "files"
@@ -72,6 +75,7 @@ def fetch(uri: str, into: Path, report: Callable[[str], None]) -> Path:
     """
     with _storage_errors(uri), disk.full_disk_mapped():
         system, root = fsspec.core.url_to_fs(uri, skip_instance_cache=True)
+        _check_remote(system, uri)
         listing = _list(system, uri, root)
         target = into / _FILES
         _fetch_all(system, listing, into, report)
@@ -101,6 +105,15 @@ def _storage_errors(uri: str) -> Iterator[None]:
         if isinstance(error, ValueError) and "rotocol not known" in str(error):
             raise errors.Permanent("UnknownStorage", f"{uri}: fsspec does not support {scheme}://") from error
         raise errors.Temporary("SourceUnavailable", f"{uri}: {type(error).__name__}: {error}") from error
+
+
+def _check_remote(system: Any, uri: str) -> None:
+    """Refuse the machine's own files: only a source `path` or file:// is kept out of the data directory."""
+    while isinstance(system, fsspec.AbstractFileSystem):
+        protocols = {system.protocol} if isinstance(system.protocol, str) else {*system.protocol}
+        if isinstance(system, LocalFileSystem) or protocols & _OF_THIS_MACHINE:
+            raise errors.Permanent("InvalidOutput", f"{uri}: must name files of this machine by file://")
+        system = getattr(system, "fs", None) or getattr(system, "sync_fs", None)  # of a wrapper
 
 
 def _list(system: Any, uri: str, root: str) -> Listing:

@@ -57,6 +57,8 @@ def test_every_kind_of_source_is_accepted(post: Post, source: Object) -> None:
         ({"uri": "simplecache::s3://bucket/x"}, "spec.source.uri"),
         ({"uri": "zip://m.zip::s3://bucket/x"}, "chains"),
         ({"uri": "ftp://user:secret@host/x"}, "uri must have no password"),
+        ({"uri": "local:///var/lib"}, "uri must name files of this machine by file://"),
+        ({"uri": "asynclocal:///var/lib"}, "uri must name files of this machine by file://"),
         ({"image": "digits:v1"}, "spec.source.image"),
         ({"image": "Registry.example/Digits:v1"}, "spec.source.image"),
         ({"image": "slipway.local/default/digits:v1"}, "no registry has that name"),

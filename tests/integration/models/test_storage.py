@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import fsspec
 import fsspec.asyn
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from serving import errors
@@ -255,3 +257,38 @@ def test_names_outside_the_target_are_refused(tmp_path: Path, bucket: Flaky, nam
         fetch(tmp_path / "in")
     assert raised.value.reason == "InvalidOutput"
     assert not (tmp_path / "out").exists()
+
+
+class Wrapped(DirFileSystem):  # type: ignore[misc]
+    """The machine's files below another file system."""
+
+    protocol = "wrapped"
+
+    def __init__(self) -> None:
+        super().__init__(path="/", fs=LocalFileSystem())
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("wrapped://")
+
+
+class AsyncLocal(MemoryFileSystem):  # type: ignore[misc]
+    """Of morefs: it reads the machine's files, and is no LocalFileSystem."""
+
+    protocol = "asynclocal"
+
+
+@pytest.mark.parametrize("scheme", ["local", "file", "wrapped", "asynclocal"])
+def test_files_of_this_machine_are_refused_as_their_directory_is_not_checked(
+    scheme: str, tmp_path: Path
+) -> None:
+    fsspec.register_implementation("wrapped", Wrapped, clobber=True)
+    fsspec.register_implementation("asynclocal", AsyncLocal, clobber=True)
+    source = tmp_path / "data"
+    source.mkdir()
+    (source / "ca.key").write_text("secret")
+    AsyncLocal().pipe(f"{source}/ca.key", b"secret")
+    with pytest.raises(errors.Permanent, match="files of this machine") as raised:
+        fetch(tmp_path / "in", f"{scheme}://{source}")
+    assert raised.value.reason == "InvalidOutput"
+    assert not (tmp_path / "in").exists()
