@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from serving import errors
+from serving.cli.output import tables
 from serving.resources import kinds
 
 
@@ -38,7 +39,11 @@ def code(error: errors.SlipwayError) -> Exit:
 
 
 def words(error: errors.SlipwayError) -> str:
-    """Return the message of a failure: cause, place and what to do."""
+    """Return the message of a failure: cause, place and what to do; control characters are escaped."""
+    return tables.printable_lines(_words(error))
+
+
+def _words(error: errors.SlipwayError) -> str:
     text = str(error)
     if isinstance(error, errors.ApiError) and error.causes:
         lines = [
@@ -68,9 +73,12 @@ def words(error: errors.SlipwayError) -> str:
 
 
 def words_of_system(error: OSError) -> str:
-    """Return the message of a failure of the operating system: the file if there is one, and its words."""
+    """Return the message of a failure of the operating system: the file if there is one, and its words.
+
+    Control characters are escaped.
+    """
     text = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {text}" if error.filename else text
+    return tables.printable_lines(f"{error.filename}: {text}" if error.filename else text)
 
 
 def _before_causes(message: str, first: errors.Cause) -> str:

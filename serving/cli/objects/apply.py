@@ -10,6 +10,7 @@ from serving import errors
 from serving.cli import exits
 from serving.cli.objects import conflicts, manifests
 from serving.cli.options import with_target
+from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 from serving.objects import user_metadata
@@ -113,4 +114,4 @@ async def _message(kube: "Kube", document: manifests.Document, error: errors.Api
         stored = await kube.get(document.kind, document.namespace, document.name)
     except errors.ApiError:  # deleted meanwhile, or a user without the right to read it
         return exits.words(error)
-    return conflicts.words(error, stored, document.body)
+    return tables.printable_lines(conflicts.words(error, stored, document.body))

@@ -35,6 +35,11 @@ def printable(text: str) -> str:
     return "".join(char if _is_shown(char) else char.encode("unicode_escape").decode() for char in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return a text of several lines with the escapes of `printable` in each line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _is_shown(char: str) -> bool:
     return char.isprintable() or unicodedata.category(char) == "Zs"  # spaces, such as U+00A0
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from serving.cli.output import tables
 from serving.cli.tune import summary
 from serving.objects import Object
 from serving.resources.formats import ages
@@ -32,11 +33,11 @@ def new(printed: Mapping[str, str], experiment: Object, trials: Sequence[Object]
 
 
 def text(line: StatusLine, experiment: Object, now: datetime) -> str:
-    """Return a line with the time since the experiment began."""
+    """Return a line with the time since the experiment began; control characters are escaped."""
     started = (experiment.get("status") or {}).get("startTime")
     moment = line.moment or now.isoformat()
     since = ages.human((_time(moment) - _time(started)).total_seconds()) if started else "0s"
-    return f"{since:<{_TIME_WIDTH}}{line.text}{line.details}"
+    return tables.printable(f"{since:<{_TIME_WIDTH}}{line.text}{line.details}")
 
 
 def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[StatusLine]:

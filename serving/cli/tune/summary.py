@@ -36,7 +36,7 @@ def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
         best(experiment),
         running(experiment, trials, now),
         learned(experiment),
-        reason(experiment),
+        tables.printable_lines(reason(experiment)),
     ]
     return "\n\n".join(part for part in parts if part)
 

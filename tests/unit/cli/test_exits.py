@@ -98,3 +98,31 @@ def test_a_failure_of_the_system_is_one_message(
         main.run(["get"])
     assert ended.value.code == Exit.FAILED
     assert capsys.readouterr().err == f"error: {message}\n"
+
+
+TITLE = "\x1b]0;x\x07"
+"""An escape sequence that sets the title of a terminal."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UserError(f"it has failed: the registry answered 403\n{TITLE}denied"),
+        errors.Invalid(422, "Invalid", "is invalid", [errors.Cause("spec.a", f"got\n{TITLE}denied")]),
+        OSError(13, f"Permission\n{TITLE}denied", "file"),
+    ],
+    ids=["message", "cause", "system"],
+)
+def test_no_terminal_obeys_a_foreign_text_in_the_message_of_a_failure(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "_run", fail)
+    with pytest.raises(SystemExit):
+        main.run(["get"])
+    message = capsys.readouterr().err
+    assert message.isascii()
+    assert message.endswith("\n\\x1b]0;x\\x07denied\n")
+    assert "\x1b" not in message

@@ -269,3 +269,11 @@ def test_the_line_of_a_trial_that_did_not_run_has_its_message() -> None:
         status_lines((experiment(phase="Running"), [dead]))[1]
         == "3m12s  digits-1 OutOfMemory: killed at 256Mi"
     )
+
+
+def test_no_terminal_obeys_a_foreign_text_in_the_status_or_its_lines() -> None:
+    dead = trial(1, *SPEC, phase="Failed", reason="Crashed", message="\x1b]0;x\x07killed")
+    failed = experiment(phase="Failed", conditions=[condition("False", "Crashed", "\x1b]0;x\x07\nkilled")])
+    assert status_lines((experiment(phase="Running"), [dead]))[1].endswith("Crashed: \\x1b]0;x\\x07killed")
+    assert status_lines((failed, []))[-1].endswith("Crashed: \\x1b]0;x\\x07\\nkilled")
+    assert summary.status(failed, [], NOW).endswith("\n\nCrashed: \\x1b]0;x\\x07\nkilled")
