@@ -17,6 +17,8 @@ from serving.resources.kubernetes.conditions import find
 
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")
 _TIMES = ("creationTimestamp", "deletionTimestamp")
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The manifest of the last `kubectl apply`, with the data of a Secret: kubectl does not show it either."""
 NONE = "<none>"
 """Text of an empty section."""
 
@@ -44,6 +46,8 @@ def head(kind: Kind, obj: Object, now: datetime) -> str:
             fields[key[0].upper() + key[1:]] = f"{value}{relative}"
     for key in ("labels", "annotations"):
         for name, value in (meta.get(key) or {}).items():
+            if name == _APPLIED:
+                continue
             fields[f"{key[:-1].capitalize()} {name}"] = str(value)
     for owner in meta.get("ownerReferences") or []:
         if owner.get("controller"):

@@ -2,6 +2,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from serving.cli.objects import sections
 from serving.resources import kinds, names
 
@@ -153,3 +155,13 @@ def test_a_section_has_escapes_for_what_a_terminal_would_obey() -> None:
     head = sections.head(kinds.MODEL_VERSION, {"metadata": meta}, NOW)
     assert "\x1b" not in head
     assert head.count("\n") == 2
+
+
+@pytest.mark.parametrize("kind", [kinds.SECRET, kinds.MODEL])
+def test_the_manifest_of_kubectl_apply_is_not_shown_as_it_has_the_data_of_a_secret(kind: kinds.Kind) -> None:
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": '{"data":{"password":"c2VjcmV0"}}'}
+    meta = {"name": "s", "annotations": {**applied, "by": "ann"}}
+    head = sections.head(kind, {"metadata": meta}, NOW)
+    assert "Annotation by:" in head
+    assert "last-applied" not in head
+    assert "c2VjcmV0" not in head
