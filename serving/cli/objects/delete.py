@@ -84,8 +84,8 @@ def delete(
             try:
                 stored = await kube.get(kind, namespace, name)
                 await kube.delete(kind, namespace, name)
-            except errors.NotFound as error:
-                if not ignore_not_found:
+            except errors.ApiError as error:
+                if not (ignore_not_found and isinstance(error, errors.NotFound)):
                     print(f"error: {exits.words(error)}", file=sys.stderr)
                     exit_code = exit_code or exits.code(error)
                 continue

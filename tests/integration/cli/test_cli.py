@@ -200,6 +200,20 @@ def test_delete_waits_until_the_object_is_gone(slipway: Any, tmp_path: Path) -> 
     assert slipway("delete", "model", "gone", "--ignore-not-found")[0] == 0
 
 
+def test_delete_continues_and_exits_with_the_first_code_when_the_api_refuses_an_object(
+    slipway: Any, tmp_path: Path
+) -> None:
+    for name in ("first", "last"):
+        slipway("apply", "-f", manifest(tmp_path, MODEL.replace("NAME", name).replace("TEXT", "x")))
+    names = ("first", "no#name", "missing", "last")
+    code, out, err = slipway("delete", "model", *names, "--ignore-not-found")
+    assert code == 6, err
+    assert out == "model.slipway.dev/first deleted\nmodel.slipway.dev/last deleted\n"
+    assert (err.count("error: "), "no#name" in err) == (1, True), err
+    code, _, err = slipway("delete", "model", *names)
+    assert (code, err.count("error: ")) == (3, 4), err
+
+
 def test_describe_has_metadata_and_events(slipway: Any, tmp_path: Path) -> None:
     slipway("apply", "-f", manifest(tmp_path, MODEL.replace("NAME", "seen").replace("TEXT", "x")))
     code, out, _ = slipway("describe", "model", "seen")
