@@ -165,6 +165,9 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
             "no level may be greater than maxLevel",
         ),
         ({"prices": {"cpu": -1}}, "spec.prices", "cpu must not be negative"),
+        ({"prices": {"gpuMemory": 0}}, "spec.prices", "gpuMemory must be above 0"),
+        ({"prices": {"gpuMemory": "0e9"}}, "spec.prices", "gpuMemory must be above 0"),
+        ({"prices": {"gpuMemory": "+0.0Gi"}}, "spec.prices", "gpuMemory must be above 0"),
         ({"maxCost": -1}, "spec", "maxCost must not be negative"),
         ({"maxNumTrials": 0}, "spec.maxNumTrials", "0"),
         ({"maxDuration": "soon"}, "spec.maxDuration", "soon"),
@@ -178,6 +181,16 @@ async def test_invalid_experiment_is_refused_with_field_and_rule(
         await kube.create(kinds.PROFILING_EXPERIMENT, experiment(namespace, **change))
     assert field in {cause.field for cause in caught.value.causes}
     assert value in str(caught.value)
+
+
+@pytest.mark.parametrize("memory", [1, 80_000_000_000, "80Gi", "+0.5Ti", ".08e12"])
+async def test_price_of_a_gpu_has_the_memory_of_a_whole_one_in_any_form(
+    kube: Kube, namespace: str, memory: int | str
+) -> None:
+    created = await kube.create(
+        kinds.PROFILING_EXPERIMENT, experiment(namespace, prices={"gpuMemory": memory})
+    )
+    assert created["spec"]["prices"]["gpuMemory"] == memory
 
 
 async def test_experiment_is_immutable_except_for_its_budget(kube: Kube, namespace: str) -> None:

@@ -51,7 +51,7 @@ def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Am
     """Return the CPU and memory of a Pod's containers, and the predictor's share of a GPU, else whole GPUs.
 
     Raises:
-        Permanent: GpuShareInvalid, the share does not exist.
+        Permanent: GpuShareInvalid, the share does not exist; PricesMissing, a limit is no quantity.
     """
     limits = [_limits(container) for container in containers]
     share = GrantedShare(0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
@@ -78,13 +78,21 @@ def cost_per_hour(has: Amounts, prices: Prices) -> Number:
 
     A share of a GPU costs the larger of its shares of memory and cores, as others cannot use the rest. With a
     limit on memory alone, and without `prices.gpu_memory` to divide by, it costs the whole GPU.
+
+    Raises:
+        Permanent: PricesMissing, `prices.gpu_memory` is 0 or no quantity.
     """
     total = has.cpu * _price(prices.cpu) + has.memory / _GIB * _price(prices.memory)
     if prices.gpu is None:
         return total
     shares = has.gpu_cores / 100.0
     if prices.gpu_memory is not None:
-        shares = np.maximum(shares, has.gpu_memory / float(quantity.parse(prices.gpu_memory)))
+        whole = _number(prices.gpu_memory, "spec.prices.gpuMemory")
+        if whole <= 0:
+            raise Permanent(
+                "PricesMissing", f"spec.prices.gpuMemory: must be above 0, got {prices.gpu_memory!r}"
+            )
+        shares = np.maximum(shares, has.gpu_memory / whole)
     else:
         shares = np.where((np.asarray(has.gpu_memory) > 0) & (np.asarray(shares) == 0), 1.0, shares)
     return total + (shares + has.gpus) * _price(prices.gpu)
@@ -100,7 +108,7 @@ def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) ->
         prices: of the experiment.
 
     Raises:
-        Permanent: GpuShareInvalid, the share of a spec does not exist.
+        Permanent: GpuShareInvalid, the share of a spec does not exist; PricesMissing, as `cost_per_hour`.
     """
     has = first
     ranks = space.ranks()
@@ -222,7 +230,14 @@ def _price(text: str | None) -> float:
 
 
 def _amount(limits: Mapping[str, Any], name: str) -> float:
-    return float(quantity.parse(str(limits.get(name) or 0)))
+    return _number(str(limits.get(name) or 0), f"resources.{name} of a container")
+
+
+def _number(text: str, field: str) -> float:
+    try:
+        return float(quantity.parse(text))
+    except ValueError as error:
+        raise Permanent("PricesMissing", f"{field}: {error}") from error
 
 
 def _limits(container: Mapping[str, Any]) -> dict[str, Any]:

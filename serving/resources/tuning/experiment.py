@@ -266,6 +266,13 @@ class Prices(Base):
                 (f"!has(self.{name}) || double(self.{name}) >= 0.0", f"{name} must not be negative")
                 for name in ("cpu", "memory", "gpu")
             ),
+            (  # a text has a digit other than 0 before the suffix or the exponent
+                (
+                    "!has(self.gpuMemory) || (type(self.gpuMemory) == int ? self.gpuMemory > 0"
+                    " : self.gpuMemory.matches('^[+]?[0-9.]*[1-9]'))"
+                ),
+                "gpuMemory must be above 0",
+            ),
         ),
     }
     cpu: Annotated[Amount | None, Field(description="Price of one core per hour.")] = None
@@ -277,7 +284,9 @@ class Prices(Base):
             " shares."
         ),
     ] = None
-    gpu_memory: Annotated[Quantity | None, Field(description="Memory of a whole GPU.")] = None
+    gpu_memory: Annotated[
+        Annotated[Quantity, Field(max_length=32)] | None, Field(description="Memory of a whole GPU.")
+    ] = None
 
 
 class Algorithm(Base):

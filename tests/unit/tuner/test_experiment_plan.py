@@ -202,6 +202,40 @@ def test_invalid_space_fails_the_experiment_with_its_field(spec: Object, words: 
     assert words in message
 
 
+SHARE = {"memory": "4Gi", "cores": 10}
+LIMITED = {"name": "predictor", "resources": {"limits": {"cpu": "a lot"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prices": {"gpu": "1", "gpuMemory": "0"}}, "spec.prices.gpuMemory: must be above 0, got '0'"),
+        ({"prices": {"gpu": "1", "gpuMemory": "1e99"}}, "spec.prices.gpuMemory: '1e99' is too large"),
+        ({"gpu": {"cores": 10}, "prices": {"gpu": "1", "gpuMemory": "0"}}, "spec.prices.gpuMemory: must be"),
+        ({"memory": "1e99"}, "resources.memory of a container: '1e99' is too large"),
+        ({"template": {"containers": [LIMITED]}}, "resources.cpu of a container: 'a lot' is not a quantity"),
+    ],
+    ids=["gpuMemory 0", "gpuMemory 1e99", "no share", "memory", "template"],
+)
+@pytest.mark.parametrize("volume", ["image", "copy"])
+def test_experiment_fails_with_the_field_when_its_cost_cannot_be_computed(
+    fields: Object, words: str, volume: VolumeSource
+) -> None:
+    """The API refuses most of them; experiments of earlier releases have them."""
+    resources: Object = {"cpu": "1", "memory": fields.get("memory", "1Gi"), "gpu": fields.get("gpu", SHARE)}
+    target = {"modelVersion": "v1", "framework": "sklearn", "resources": resources}
+    if "template" in fields:
+        target["template"] = fields["template"]
+    experiment = experiments.experiment(
+        target=target,
+        tunableParameters=parameters(**{"gpu.cores": ["10", "20"]}),
+        prices=fields.get("prices", {"gpu": "1"}),
+    )
+    phase, reason, message = ready(plan_of(experiment, volume=volume))
+    assert (phase, reason) == ("Failed", "PricesMissing"), message
+    assert words in message
+
+
 def test_listed_values_are_applied_with_any_suffix() -> None:
     batching = {"name": "batchSize", "feasibleSpace": {"list": ["1", "1k"]}}
     cores = {"name": "gpu.cores", "feasibleSpace": {"list": ["10", "2e1"]}}

@@ -59,6 +59,14 @@ def test_gpu_share_of_unknown_size_costs_a_whole_gpu() -> None:
     assert prices.cost_per_hour(Amounts(gpu_memory=GIB, gpu_cores=25), prices_of(gpu="2")) == 0.5
 
 
+@pytest.mark.parametrize("amounts", [Amounts(), Amounts(gpu_memory=np.array([0.0, GIB]))])
+@pytest.mark.parametrize("whole", ["0", "0Gi", "1e99"])
+def test_memory_of_a_whole_gpu_is_refused_when_no_share_of_it_exists(amounts: Amounts, whole: str) -> None:
+    with pytest.raises(Permanent, match=r"^spec\.prices\.gpuMemory: ") as error:
+        prices.cost_per_hour(amounts, prices_of(gpu="2", gpuMemory=whole))
+    assert error.value.reason == "PricesMissing"
+
+
 @given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 1e12), st.floats(0, 1e12))
 def test_cost_never_falls_with_more_resources(
     cores: float, more_cores: float, memory: float, more_memory: float
