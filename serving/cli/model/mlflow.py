@@ -20,6 +20,8 @@ from serving import errors
 
 MLMODEL = "MLmodel"
 _META = "meta.yaml"
+_PICKLE = "model.pkl"
+"""Name of a renamed pickle."""
 _MAX_BYTES = 1024 * 1024
 """Largest file that is read as metadata."""
 _LAST_BYTES = 4096
@@ -117,12 +119,19 @@ def describe(model: Path) -> About:
 
 def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
     """Return `About.renamed`: the runtime loads `model.pkl` or `model.joblib`, MLflow allows any name."""
-    named = str((flavor or {}).get("pickled_model", "model.pkl"))
+    named = str((flavor or {}).get("pickled_model", _PICKLE))
     if not (model / named).is_file() or Path(named).suffix not in (".pkl", ".joblib"):
         raise errors.UserError(
             f"{model / MLMODEL}: flavors.sklearn.pickled_model: must be a .pkl file beside it, got {named!r}"
         )
-    return {} if named in ("model.pkl", "model.joblib") else {named: "model.pkl"}
+    if named in (_PICKLE, "model.joblib"):
+        return {}
+    if (model / _PICKLE).exists():
+        raise errors.UserError(
+            f"{model / MLMODEL}: flavors.sklearn.pickled_model: {named!r} gets in the image the name"
+            f" {_PICKLE!r}, which another file has: remove that file"
+        )
+    return {named: _PICKLE}
 
 
 def _run(model: Path) -> Path | None:

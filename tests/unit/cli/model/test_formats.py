@@ -49,6 +49,14 @@ def test_a_pickle_is_renamed_to_the_name_that_the_runtime_loads(tmp_path: Path) 
     assert [name for _, name in formats.files(model)] == ["MLmodel", "conda.yaml", "model.pkl"]
 
 
+def test_a_model_is_refused_when_another_file_has_the_name_of_its_renamed_pickle(tmp_path: Path) -> None:
+    text = MLMODEL.replace("pickled_model: model.pkl", "pickled_model: forest.pkl")
+    run = run_directory(tmp_path, text, "forest.pkl")
+    (run / "artifacts" / "model" / "model.pkl").write_text("old")
+    with pytest.raises(errors.UserError, match=r"'forest\.pkl' .* 'model\.pkl'"):
+        formats.recognise(run)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
