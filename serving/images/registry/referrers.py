@@ -48,7 +48,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
     for page in range(1, _MAX_PAGES + 1):
         response = await registry.send(request)
         if response.status in _WITHOUT_API:
-            return await _at_tag(registry, target, digest)
+            return descriptors.entries_of(await _index_at_tag(registry, target, digest))
         if response.status != 200:
             raise refused(request, response)
         entries += descriptors.entries_of(responses.json_object(response.body))
@@ -92,11 +92,12 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
         return
     entry = oci.referrer(responses.json_object(manifest), manifest)
     for _ in range(_WRITES):
-        entries = await _at_tag(registry, target, subject)
-        if any(existing.get("digest") == digest for existing in entries):
+        index = await _index_at_tag(registry, target, subject)
+        if any(existing.get("digest") == digest for existing in descriptors.entries_of(index)):
             return
-        index = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*entries, entry]}
-        await manifests.put(registry, target.tagged(fallback_tag(subject)), oci.encode(index))
+        await manifests.put(
+            registry, target.tagged(fallback_tag(subject)), oci.encode(_with_entry(index, entry))
+        )
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 desynchronises writers; no secret
     raise errors.Temporary("ReferrersContended", f"others keep writing the referrers of {target.at(subject)}")
 
@@ -106,7 +107,18 @@ def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-async def _at_tag(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the descriptors in the index at the fallback tag of `digest`, none without such an index."""
+async def _index_at_tag(registry: Registry, target: Reference, digest: str) -> Mapping[str, Any]:
+    """Return the index at the fallback tag of `digest`, {} without one."""
     index = await manifests.find(registry, target.tagged(fallback_tag(digest)))
-    return descriptors.entries_of(index.document) if index else ()
+    return index.document if index else {}
+
+
+def _with_entry(index: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the index with one more entry, and with all that other tools have written into it.
+
+    A document that is no index is replaced.
+    """
+    listed = index.get("manifests")
+    others = index if isinstance(listed, list) else {"manifests": []}
+    own = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*others["manifests"], entry]}
+    return {**others, **own}

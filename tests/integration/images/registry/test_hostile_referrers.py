@@ -14,7 +14,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from serving import errors
 from serving.images.building.model_image import Built
 from serving.images.documents import image, oci, signing
-from serving.images.registry import Credentials, Reference, Registry, pull, push, referrers, signatures
+from serving.images.registry import (
+    Credentials,
+    Reference,
+    Registry,
+    manifests,
+    pull,
+    push,
+    referrers,
+    signatures,
+)
 from serving.images.store.model_store import CountedStore, ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.registry import FakeRegistry
@@ -302,3 +311,35 @@ async def test_no_lineage_is_pulled_when_it_names_a_layer_of_the_image(
     layer = json.loads(store.read_manifest(built.digest))["layers"][0]
     add(fake, about(store, built, oci.LINEAGE_TYPE, [layer]))
     assert await transfer() == {built.modelpack_digest, built.lineage_digest}
+
+
+@pytest.mark.parametrize("is_index", [True, False])
+async def test_index_at_the_fallback_tag_keeps_what_other_tools_have_written_into_it(
+    fake: FakeRegistry,
+    registry: Registry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_index: bool,
+) -> None:
+    put = manifests.put
+
+    async def unlisted(*given: Any) -> bool:
+        await put(*given)
+        return False
+
+    monkeypatch.setattr(manifests, "put", unlisted)  # of a registry without the referrers API
+    others = [{"mediaType": oci.MANIFEST_TYPE, "digest": f"sha512:{'0' * 128}", "size": 7}, "unknown"]
+    written: dict[str, Any] = {"mediaType": oci.INDEX_TYPE, "annotations": {"by": "another tool"}}
+    written |= {"schemaVersion": 2, "manifests": others} if is_index else {"layers": []}
+    tag = referrers.fallback_tag(built.digest)
+    fake.manifests[tag] = oci.encode(written)
+    document = about(store, built, "test/kind", [])
+    await referrers.add(registry, target, built.digest, document)
+    index = json.loads(fake.manifests[tag])
+    entry = index["manifests"].pop()
+    assert (entry["digest"], entry["artifactType"]) == (oci.digest_of(document), "test/kind")
+    kept = written if is_index else {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": []}
+    assert index == kept
