@@ -1,5 +1,6 @@
 """The instruments of a trial: locust, the usage figures of the replica's node, the model's metadata."""
 
+import asyncio
 import base64
 import logging
 from contextlib import AbstractAsyncContextManager
@@ -56,7 +57,9 @@ class RealInstruments:
         description = None
         if requests.needs_description(load):
             description = await self._description(f"{url}/v2/models/{spec.model_name}")
-        return requests.plan(
+        # In a thread: to draw the values of large inputs takes a second.
+        return await asyncio.to_thread(
+            requests.plan,
             load,
             description,
             spec.model_name,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 
@@ -12,6 +13,8 @@ from serving.resources.tuning.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
 from tests.rig.machine.tcp_server import tcp_server
+from tuner.load import requests
+from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings
 from tuner.trials.instruments import RealInstruments
 
@@ -74,6 +77,23 @@ async def test_load_is_invalid_when_there_is_no_metadata() -> None:
     async with tcp_server(replica) as port:
         with pytest.raises(errors.Permanent, match="has no inputs of the model"):
             await real.plan(trial, spec, f"http://127.0.0.1:{port}")
+
+
+async def test_requests_are_made_in_a_thread_when_a_trial_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+
+    def plan(*_: object, **__: object) -> LoadPlan:
+        threads.append(threading.get_ident())
+        return LoadPlan("closed", ())
+
+    monkeypatch.setattr(requests, "plan", plan)
+    real = RealInstruments(FakeKube(), LoadSettings(), None)  # type: ignore[arg-type]
+    trial = instruments.trial("pe-1", load={"requestTemplate": {"path": "/mine"}})
+    await real.plan(trial, TrialSpec.model_validate(trial["spec"]), "http://127.0.0.1:9")
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
 
 
 async def test_load_is_invalid_when_its_config_map_is_no_text() -> None:

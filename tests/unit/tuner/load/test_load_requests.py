@@ -163,6 +163,11 @@ def test_values_have_the_type_of_the_datatype(datatype: str, kinds: type) -> Non
         ([{"name": "x", "datatype": "BF16", "shape": [1]}], r"inputs\[0\].datatype cannot be sent as JSON"),
         ([{"name": "x", "datatype": "FP32", "shape": "many"}], r"inputs\[0\].shape is not a list"),
         ([{"name": "x", "datatype": "FP32", "shape": [10**9]}], "has more than"),
+        (
+            [{"name": name, "datatype": "BYTES", "shape": [1_500_000]} for name in "ab"],
+            r"inputs\[1\].shape has more than 2000000 elements, with those of the inputs before it",
+        ),
+        ([{"name": "x", "datatype": "FP32", "shape": [999] * 200_000}], "has more than"),
     ],
 )
 def test_requests_are_refused_when_metadata_is_insufficient(inputs: object, message: str) -> None:
