@@ -57,6 +57,10 @@ class LoadSettings(Section):
     memory_bytes: Bytes = 4 * 1024 * 1024 * 1024
     """Most memory of a run where it has a user of its own. A process takes some 100 MB, and 10,000 unanswered
     requests some more."""
+    window_bytes: Bytes = 128 * 1024 * 1024
+    """Most memory of the records of one window, those of all its processes together: 44 bytes for each
+    request and 8 for each token. A window with more has failed. One core sends 3,000,000 requests in a
+    quarter of an hour; the summary of their window takes several times as much memory."""
     first_rate: Rate = 5.0
     """First load of an open loop, which measures the duration of a request."""
     most_users: Positive = 1024.0

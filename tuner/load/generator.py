@@ -94,17 +94,20 @@ class Generator:
                 `request_timeout` and twice `drain_timeout`, the replies after it at most `reply_timeout`.
 
         Raises:
-            Temporary: `LoadFailed`, a locust process died or does not answer.
+            Temporary: `LoadFailed`, a locust process died, does not answer, or sends more than it may.
         """
         if level != self._level:
             await self._reach(level)
         for locust in self._locusts:
-            locust.forget()
+            locust.keep_records()
         begin, used = clock.monotonic(), self._busy_seconds()
         await self._wait(seconds)
         used = self._busy_seconds() - used
         still_open = await asyncio.gather(*(locust.command() for locust in self._locusts))
-        return self._samples(level, begin, seconds, still_open, used / (seconds * len(self._locusts)))
+        samples = self._samples(level, begin, seconds, still_open, used / (seconds * len(self._locusts)))
+        for locust in self._locusts:
+            locust.drop_records()
+        return samples
 
     async def _reach(self, level: float) -> None:
         """Set the level of each process, and wait for all of them."""

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ STOP_SECONDS = 2.0
 _READ_BYTES = 1 << 18
 _TAIL_BYTES = 2000
 """Bytes of standard error to keep for the message of a failure."""
+_MOST_CHARACTERS = 300
+"""Characters to keep of what the process, which runs anybody's code, says about a failure."""
+_GAPS_BYTES = 128
+"""Bytes of the objects of a `TokenGaps` besides the gaps."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Inherited variables; none gives access to the API."""
 
@@ -55,14 +60,21 @@ class TokenGaps(NamedTuple):
 class LocustProcess:
     """A process started by `begin`. It ends with this process, with its socket, or by `end`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", settings: LoadSettings) -> None:
-        """Take over a started process."""
+    def __init__(self, process: "subprocess.Popen[bytes]", settings: LoadSettings, most_bytes: int) -> None:
+        """Take over a started process; `most_bytes` is for its records and gaps of a window."""
         self._process = process
         self._identity = processes.identity_of(process.pid)
         self._settings = settings
         self._replies: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._commands = 0
         """Number of commands so far, and so the number of the last one."""
+        self._received = 0
+        """Number of replies so far: at most one for each command, and one for the plan."""
+        self._why_ended = ""
+        """Why nothing is read from the process any longer; empty while it keeps to the protocol."""
+        self._most_bytes = most_bytes
+        self._keeps_records = False
+        """Whether a window is being measured: others would collect for as long as the API is away."""
         self._tail = b""
         """End of the process's standard error."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -70,9 +82,11 @@ class LocustProcess:
         self.ended = asyncio.Event()
         """Set when the process takes no more commands."""
         self.records = bytearray()
-        """In the form of `wire.RECORD`, since the last `forget`."""
+        """In the form of `wire.RECORD`, since the last `keep_records`."""
         self.gaps: list[TokenGaps] = []
-        """Of each stream with gaps that ended since the last `forget`."""
+        """Of each stream with gaps that ended since the last `keep_records`."""
+        self._gaps_bytes = 0
+        """Bytes of `gaps`."""
         self.errors: list[str] = [""]
         """Error texts by the numbers in the records."""
 
@@ -109,7 +123,7 @@ class LocustProcess:
             unless_started.enter_context(ours)
             process = _spawn(theirs.fileno(), core, user, groups)
             unless_started.pop_all()
-        locust = cls(process, settings)
+        locust = cls(process, settings, settings.window_bytes // processes)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
         locust._tasks = [
             asyncio.create_task(locust._read_frames(reader)),
@@ -136,7 +150,9 @@ class LocustProcess:
         """
         reply = await self._reply(self._settings.start_timeout)
         if "wrong" in reply:
-            raise Permanent(LOAD_FAILED, reply["wrong"])
+            # A message that the API refuses, as it is long or has lone surrogates, would never be written.
+            wrong = str(reply["wrong"])[:_MOST_CHARACTERS].encode(errors="replace").decode()
+            raise Permanent(LOAD_FAILED, wrong)
 
     async def command(self, *, longest: float = 0.0, **content: float) -> OpenRequests:
         """Send a command, which may take `longest` seconds; return the requests that were open after it.
@@ -166,18 +182,31 @@ class LocustProcess:
         return reply
 
     async def failure(self) -> Temporary:
-        """Return the error of a process that has ended, with its exit status and its last line of output."""
+        """Return the error of a process that has ended, or broke the protocol.
+
+        It has the exit status and the last line of output.
+        """
+        if self._why_ended:
+            return Temporary(LOAD_FAILED, f"locust was ended: {self._why_ended}")
         await self._has_ended()
         await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         code = self._process.poll()
         lines = self._tail.decode(errors="replace").strip().splitlines()
         how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
-        return Temporary(LOAD_FAILED, f"locust ended with {how}" + (f": {lines[-1][:300]}" if lines else ""))
+        last = f": {lines[-1][:_MOST_CHARACTERS]}" if lines else ""
+        return Temporary(LOAD_FAILED, f"locust ended with {how}{last}")
 
-    def forget(self) -> None:
-        """Drop the records so far."""
+    def keep_records(self) -> None:
+        """Drop the records so far, and keep those from now on until `drop_records`."""
+        self.drop_records()
+        self._keeps_records = True
+
+    def drop_records(self) -> None:
+        """Drop the records so far, and those from now on."""
+        self._keeps_records = False
         self.records.clear()
         self.gaps.clear()
+        self._gaps_bytes = 0
 
     def busy_seconds(self) -> float:
         """Return the seconds that the process ran or waited for its core; 0 if it has ended.
@@ -211,25 +240,52 @@ class LocustProcess:
         return self._identity is None or await has_ended_within(self._identity, STOP_SECONDS)
 
     async def _read_frames(self, reader: asyncio.StreamReader) -> None:
+        """Take all frames until the process ends; one that sends more than it may has ended for its parent.
+
+        Its code is anybody's, and only the process itself has a limit of memory.
+        """
         buffer = bytearray()
-        with contextlib.suppress(ConnectionError):
+        try:
             while data := await reader.read(_READ_BYTES):
                 buffer += data
                 for kind, content in wire.frames(buffer):
                     self._take(kind, content)
+        except ConnectionError:
+            pass
+        except (ValueError, TypeError, RecursionError, struct.error) as error:
+            self._why_ended = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
         self.ended.set()
         self._replies.put_nowait(None)
 
     def _take(self, kind: bytes, content: bytes) -> None:
+        """Take one frame.
+
+        Raises:
+            ValueError, TypeError, RecursionError, struct.error: it breaks the protocol, or the process has
+                sent more than is kept.
+        """
         if kind == wire.RECORDS:
-            self.records += content
+            if self._keeps_records:
+                self.records += content
         elif kind == wire.TOKEN_GAPS:
-            done, _ = wire.GAPS.unpack_from(content)
-            self.gaps.append(TokenGaps(done, content[wire.GAPS.size :]))
+            if self._keeps_records:
+                done, _ = wire.GAPS.unpack_from(content)
+                self.gaps.append(TokenGaps(done, content[wire.GAPS.size :]))
+                self._gaps_bytes += _GAPS_BYTES + len(content)
         elif kind == wire.ERROR:
             self.errors.append(content.decode(errors="replace"))
+            if len(self.errors) > 1 + wire.MOST_ERROR_TEXTS:
+                raise ValueError(f"more than {wire.MOST_ERROR_TEXTS} error texts")
         else:
+            self._received += 1
+            if self._received > 1 + self._commands:
+                raise ValueError(f"{self._received} replies to {self._commands} commands")
             self._replies.put_nowait({**json.loads(content), "recorded": len(self.records)})
+        if len(self.records) + self._gaps_bytes > self._most_bytes:
+            raise ValueError(
+                f"more than {self._most_bytes} bytes of records in a window, its share of"
+                " tuner.load.window_bytes"
+            )
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None

@@ -34,6 +34,18 @@ FIELDS = (
 )
 GAPS = struct.Struct("<dI")
 """Time of the stream's end, and the number of gaps that follow."""
+ERROR_CHARACTERS = 200
+"""Most characters of an error text."""
+MOST_ERROR_TEXTS = 65
+"""Most error texts of a process: a server with varying errors must not fill the memory."""
+MOST_FRAME_BYTES = {
+    RECORDS: 16 * 1024 * 1024,
+    TOKEN_GAPS: 16 * 1024 * 1024,
+    ERROR: 4 * ERROR_CHARACTERS,
+    REPLY: 16 * 1024 * 1024,
+}
+"""Most bytes of a frame's content by its kind: 380,000 records, which is a minute without a batch, or the
+intended times of 800,000 unanswered requests."""
 
 
 def frame(kind: bytes, content: bytes) -> bytes:
@@ -83,10 +95,16 @@ def line(content: dict[str, Any]) -> bytes:
 
 
 def frames(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the complete frames at the beginning of a buffer, and remove them from it."""
+    """Yield the complete frames at the beginning of a buffer, and remove them from it.
+
+    Raises:
+        ValueError: a frame has an unknown kind, or a length above MOST_FRAME_BYTES.
+    """
     start = 0
     while len(buffer) - start >= HEADER.size:
         kind, length = HEADER.unpack_from(buffer, start)
+        if length > MOST_FRAME_BYTES.get(kind, -1):
+            raise ValueError(f"a frame of kind {kind!r} with {length} bytes")
         end = start + HEADER.size + length
         if len(buffer) < end:
             break

@@ -8,12 +8,8 @@ import struct
 
 from tuner.load import wire
 
-_MOST_ERROR_TEXTS = 64
-"""Greatest number of distinct error texts, so that a server with varying errors does not fill the memory."""
-_ERROR_CHARACTERS = 200
-"""Characters of an error text to keep."""
 _OTHER = b"other errors"
-"""The text of all errors after the first _MOST_ERROR_TEXTS ones."""
+"""The last text, of all errors that have none of the texts before it."""
 
 
 class LatencyLog:
@@ -94,8 +90,8 @@ class LatencyLog:
     def _number(self, error: str) -> int:
         """Return the number of an error text; a new text is sent to the parent before its number."""
         # UTF-8 has no lone surrogates, which an answer's JSON may contain.
-        text = error[:_ERROR_CHARACTERS].encode(errors="replace")
-        if text not in self._errors and len(self._errors) >= _MOST_ERROR_TEXTS:
+        text = error[: wire.ERROR_CHARACTERS].encode(errors="replace")
+        if text not in self._errors and len(self._errors) >= wire.MOST_ERROR_TEXTS - 1:
             text = _OTHER
         if text not in self._errors:
             self._errors[text] = len(self._errors) + 1
