@@ -14,7 +14,7 @@ from autoscaler.policy.config import Metric
 from autoscaler.signals import engines, prometheus, usage
 from autoscaler.signals.board import Health
 from serving import clock, errors
-from serving.kube import Key, Kube
+from serving.kube import Key, Kube, node_pages
 from serving.objects import Object
 from serving.resources.engine import Engine
 from serving.resources.formats import cadvisor
@@ -31,8 +31,6 @@ PAGE_BYTES = 2 * 1024 * 1024
 """Longest page of a replica: an engine's has 1,000 lines of 100 bytes, and all pages are read at once."""
 NODE_SECONDS = 4.0
 """Timeout of a node's page: the API server connects to a vanished node for half a minute."""
-NODE_PAGE_BYTES = 32 * 1024 * 1024
-"""Longest page of a node: that of 250 Pods has 25 MB."""
 NODES_AT_ONCE = 16
 """Nodes whose pages are read at the same time: each is in memory as text and as objects."""
 QUERIES_AT_ONCE = 32
@@ -285,17 +283,10 @@ class Gauges:
         """Return the usage of a node; None without an answer in time. Then its replicas have no share, and
         `_value` raises if no other replica of a target has one.
         """
-        page = bytearray()
         async with at_once:
             try:
-                async with asyncio.timeout(NODE_SECONDS):
-                    async for part in self._kube.stream(f"/api/v1/nodes/{node}/proxy/{cadvisor.PATH}"):
-                        page += part
-                        if len(page) > NODE_PAGE_BYTES:
-                            return None
-                # In a thread: a page of thousands of lines takes longer than a tick may wait.
-                figures = await asyncio.to_thread(_containers, page)
-            except (errors.ApiError, errors.Unavailable, TimeoutError, ValueError, RuntimeError):
+                figures = await node_pages.read(self._kube, node, cadvisor.containers, seconds=NODE_SECONDS)
+            except (errors.ApiError, errors.Unavailable, ValueError, RuntimeError):
                 return None  # RuntimeError: no thread can be started
         return usage.next_reading(self._nodes.get(node), clock.monotonic(), figures)
 
@@ -306,10 +297,6 @@ async def _or_unavailable(read: Callable[[], Awaitable[float]]) -> float | error
         return await read()
     except errors.Unavailable as error:
         return error
-
-
-def _containers(page: bytearray) -> dict[cadvisor.ContainerKey, cadvisor.ContainerUsage]:
-    return cadvisor.containers(page.decode())
 
 
 _SOURCES = {

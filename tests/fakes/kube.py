@@ -208,6 +208,9 @@ class FakeKube(Kube):
         document = self.documents[path]
         return orjson.dumps(document() if callable(document) else document)
 
+    async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
+        yield await self.raw(path, query)
+
     async def create(self, kind: Kind, obj: Object) -> Object:
         async with self._write(f"create {kind.plural}/{obj['metadata'].get('name')}"):
             return self._insert(kind, self._new(kind, obj))

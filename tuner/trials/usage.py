@@ -4,16 +4,21 @@ The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded
 one machine memory includes shared pages; on a cluster it is the charge of the cgroup.
 """
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import TypeVar
 
 from serving import errors
-from serving.kube import Kube
+from serving.kube import Kube, node_pages
 from serving.objects import Object
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.tuning.trial import Usage
 
-NODES = "/api/v1/nodes"
+T = TypeVar("T")
+
+NODE_SECONDS = 30.0
+"""Timeout of a node's page: as of any request to the API."""
 
 
 def of_pod(text: str, namespace: str, pod: str) -> ContainerUsage | None:
@@ -69,13 +74,13 @@ async def read(kube: Kube, pod: Object) -> ContainerUsage:
     """Read a Pod's counters.
 
     Raises:
-        ValueError: the node's answer is not in Prometheus's text format.
+        ValueError: the node's answer is not in Prometheus's text format, or longer than is read.
         errors.Temporary: `NoUsage`, the node does not exist or does not know the Pod (yet).
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
     """
     meta, node = pod["metadata"], pod["spec"].get("nodeName") or ""
-    counters = of_pod(await _metrics(kube, node), meta["namespace"], meta["name"])
+    counters = await _read(kube, node, lambda text: of_pod(text, meta["namespace"], meta["name"]))
     if counters is None:
         message = f"node {node} has no figures of Pod {meta['namespace']}/{meta['name']}"
         raise errors.Temporary("NoUsage", message)
@@ -86,19 +91,19 @@ async def machine(kube: Kube, node: str) -> str:
     """Return the description of a node in one line: processor, cores, GPU.
 
     Raises:
-        ValueError: the node's answer is not in Prometheus's text format.
+        ValueError: the node's answer is not in Prometheus's text format, or longer than is read.
         errors.Temporary: `NoUsage`, the API answered with an error other than Forbidden.
         errors.Forbidden: this account may not `get` nodes.
         errors.NotFound: the node does not exist, and this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
     """
     try:
-        figures = cadvisor.machine(await _metrics(kube, node))
+        figures = await _read(kube, node, cadvisor.machine)
     except errors.Forbidden:  # few accounts have the right to nodes/proxy
         figures = {}
     if figures:
         return machine_summary(figures.get("cpu", ""), figures.get("cores", ""), figures.get("gpu", ""))
-    return of_node(await kube.request("GET", f"{NODES}/{node}"))
+    return of_node(await kube.request("GET", f"/api/v1/nodes/{node}"))
 
 
 def of_node(node: Object) -> str:
@@ -120,17 +125,17 @@ def machine_summary(cpu: str, cores: str, gpu: str) -> str:
     return ", ".join(part for part in (cpu, counted, gpu or "no GPU") if part)
 
 
-async def _metrics(kube: Kube, node: str) -> str:
-    """Return the answer of the node's `/metrics/cadvisor`.
+async def _read(kube: Kube, node: str, parse: Callable[[str], T]) -> T:
+    """Return what `parse` makes of the node's `/metrics/cadvisor`.
 
     Raises:
-        ValueError: the answer is not UTF-8.
+        ValueError: the answer is not UTF-8, or longer than is read, or `parse` raises it.
         errors.Temporary: `NoUsage`, the API answered with an error other than Forbidden.
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
     """
     try:
-        return (await kube.raw(f"{NODES}/{node}/proxy/{cadvisor.PATH}")).decode()
+        return await node_pages.read(kube, node, parse, seconds=NODE_SECONDS)
     except errors.Forbidden:
         raise
     except errors.ApiError as error:

@@ -15,7 +15,7 @@ from autoscaler.signals import engines, gauges, prometheus, usage
 from autoscaler.signals.gauges import Gauges, GaugesToRead
 from serving import clock, errors
 from serving.engines import shipped
-from serving.kube import Key
+from serving.kube import Key, node_pages
 from serving.objects import Object
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.system.network import http_reading, sockets
@@ -354,7 +354,7 @@ async def test_usage_is_that_of_the_nodes_that_answer_when_others_have_vanished_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gauges, "NODE_SECONDS", 0.3)
-    monkeypatch.setattr(gauges, "NODE_PAGE_BYTES", 4096)
+    monkeypatch.setattr(node_pages, "PAGE_BYTES", 4096)
     metric = Metric("Utilization/memory", "Utilization", 80.0, resource="memory")
     vanished = [f"vanished-{i}" for i in range(gauges.NODES_AT_ONCE - 2)]
     pods = [pod_on(node) for node in (*vanished, "endless", "good")]

@@ -1,10 +1,14 @@
 """Usage of a replica from two readings of its node's counters."""
 
+import asyncio
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
+from serving.kube import node_pages
 from serving.objects import Object
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerUsage
@@ -20,6 +24,7 @@ TEXT = "".join(
     }.items()
     for (pod, container), value in zip((("p", "main"), ("p", "side"), ("q", "main")), values, strict=True)
 )
+POD = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": "n1"}}
 
 
 def test_counters_are_summed_over_the_containers_of_the_pod() -> None:
@@ -119,6 +124,54 @@ class WithoutNodeProxy(FakeKube):
     async def request(self, method: str, path: str, **_: object) -> Object:
         assert (method, path) == ("GET", "/api/v1/nodes/n1")
         return {"metadata": {}, "status": {"capacity": {"cpu": "4"}, "nodeInfo": {"architecture": "arm64"}}}
+
+
+class LargeNode(FakeKube):
+    """An API with the page of a node of many Pods."""
+
+    page = "".join(
+        f'{cadvisor.WORKING_SET}{{namespace="ns",pod="other-{number}",container="main"}} 1\n'
+        for number in range(20_000)
+    )
+
+    async def raw(self, path: str, query: object = None) -> bytes:
+        return f"{self.page}{TEXT}".encode()
+
+    async def request(self, method: str, path: str, **_: object) -> Object:
+        return {"metadata": {}}
+
+
+@pytest.mark.parametrize("reads", ["usage", "machine"])
+async def test_timers_are_in_time_when_the_page_of_the_node_is_large(reads: str) -> None:
+    """A page that is parsed in the event loop holds them up for nearly all of the reading."""
+    delays: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            delays.append(time.monotonic() - before)
+
+    api = LargeNode("slipway-trial")
+    ticks = asyncio.create_task(tick())
+    await asyncio.sleep(0.002)
+    began = time.monotonic()
+    if reads == "usage":
+        assert (await usage.read(api, POD)).working_set == 340
+    else:
+        assert await usage.machine(api, "n1") == "no GPU"
+    took = time.monotonic() - began
+    await asyncio.sleep(0.002)
+    ticks.cancel()
+    assert max(delays) < took / 2
+
+
+async def test_usage_is_unreadable_when_the_page_of_the_node_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_pages, "PAGE_BYTES", 4096)
+    with pytest.raises(ValueError, match="the metrics of node n1 have more than 4096 bytes"):
+        await usage.read(LargeNode("slipway-trial"), POD)
 
 
 async def test_a_machine_is_described_by_its_node_when_its_metrics_are_forbidden() -> None:
