@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from serving import errors
 from serving.objects import Object
 from serving.resources.formats import duration, quantity
 from serving.resources.tuning.experiment import Setting
@@ -127,11 +128,19 @@ def todays_settings(snapshot: ExperimentSnapshot) -> SpecPoint:
     for axis in snapshot.space.axes:
         for value in axis.values:
             setting = Setting(category=axis.category, name=axis.name, value=value)
-            rendered = snapshot.render((setting,))
-            if _in_numbers(rendered.template) == _in_numbers(today.template):
+            if _renders_to(snapshot, setting, today.template):
                 settings.append(setting)
                 break
     return tuple(settings)
+
+
+def _renders_to(snapshot: ExperimentSnapshot, setting: Setting, template: Object) -> bool:
+    """Return whether today's spec with this setting has the Pod template."""
+    try:
+        rendered = snapshot.render((setting,))
+    except errors.Permanent:
+        return False  # it is valid only beside another setting, as cores of a GPU beside its memory
+    return _in_numbers(rendered.template) == _in_numbers(template)
 
 
 def _in_numbers(template: Object) -> Object:

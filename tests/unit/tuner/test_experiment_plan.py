@@ -178,6 +178,34 @@ def test_trials_have_the_gpu_mechanism_that_nodes_offer_for_any_spec_of_the_spac
     assert all(name.startswith("nvidia.com/mig-") for name in gpu_limits(first))
 
 
+def test_todays_spec_is_measured_when_it_has_no_gpu_and_its_mechanism_does_not_share_cores_alone() -> None:
+    inference: Object = {
+        "metadata": {"name": "digits", "namespace": "default"},
+        "spec": {
+            "framework": "sklearn",
+            "predictors": [{"name": "main", "modelVersion": "v1", "resources": {"cpu": "1"}}],
+        },
+    }
+    experiment = experiments.experiment(
+        target={"inference": "digits"},
+        tunableParameters=parameters(
+            cpu=["1", "2"], **{"gpu.memory": ["4Gi", "8Gi"], "gpu.cores": ["30", "60"]}
+        ),
+        prices={"cpu": "1", "gpu": "1", "gpuMemory": "80Gi"},
+    )
+    ack = NodeVersions(
+        "linux",
+        "v1.36.0",
+        "containerd://2.1.4",
+        frozenset({"aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"}),
+        {"ack.node.gpu.schedule": "core_mem"},
+    )
+    plan = plan_of(experiment, inference=inference, cluster=ClusterVersions("v1.36.0", {"a": ack}))
+    assert [trial["spec"]["purpose"] for trial in plan.trials] == ["Baseline"], ready(plan)
+    (trial,) = plan.trials
+    assert [(each["name"], each["value"]) for each in trial["spec"]["settings"]] == [("cpu", "1")]
+
+
 def test_plans_with_the_real_search_begin_and_continue() -> None:
     plan = carried_out(
         experiments.experiment(), measured(100), measured(150), failed("OutOfMemory"), search=decide
