@@ -40,14 +40,15 @@ class TrialReplicas:
         """Create the Deployment, unless the trial has one.
 
         Raises:
-            errors.Permanent: `Refused`, the API refuses it, or a Deployment of its name is not the trial's.
+            errors.Permanent: `Refused`, the API refuses it; `Interrupted`, a Deployment of its name is not
+                the trial's, which says nothing about the spec.
         """
         body = trial_deployment.deployment(trial, spec, cores, self._settings.grace_seconds)
         try:
             await self._kube.create(kinds.DEPLOYMENT, body)
         except errors.AlreadyExists as error:
             if await self._owned(trial) is None:
-                raise errors.Permanent("Refused", f"{error}, and is not this trial's") from error
+                raise errors.Permanent("Interrupted", f"{error}, and is not this trial's") from error
         except errors.ApiError as error:
             if not errors.is_refusal(error):
                 raise
