@@ -142,7 +142,13 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 annotations = partial(lease_pages.annotations, data_dir, await lease_pages.advertised(page))
                 routes = RouteApplier(kube, server, collector, data_dir, settings, pages=annotations)
                 running.routes = routes
-                envoy = EnvoySupervision(process, config, data_dir, routes.report_envoy)
+
+                def envoy_started() -> None:
+                    group.create_task(_answer_without_routes(server, settings))
+
+                envoy = EnvoySupervision(
+                    process, config, data_dir, routes.report_envoy, on_start=envoy_started
+                )
                 running.supervision = group.create_task(envoy.run())
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
@@ -152,22 +158,28 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
 async def _until_listening(
     process: EnvoyProcess, server: DeltaXdsServer, settings: Settings, running: _Running
 ) -> None:
-    """Wait until a new Envoy listens.
-
-    Envoy listens after a first xDS response of each type. Clients may wait at its socket meanwhile, so that
-    after `ROUTES_SECONDS` without the Routes Envoy gets a configuration that answers with 503.
+    """Wait until a new Envoy listens, with the Routes or without.
 
     Raises:
         errors.Unavailable: Envoy is not ready in time, and has been ended.
     """
-    if not await server.has_target_within(ROUTES_SECONDS):
-        server.set_target(starting(settings.gateway))
+    await _answer_without_routes(server, settings)
     try:
         await server.wait_ready(ENVOY_START_SECONDS)
     except errors.Unavailable:
         await end_envoy(process)  # the next gateway would adopt it
         raise
     running.is_listening = True
+
+
+async def _answer_without_routes(server: DeltaXdsServer, settings: Settings) -> None:
+    """Let a new Envoy answer with 503 if there are no Routes after `ROUTES_SECONDS`.
+
+    Envoy listens after a first xDS response of each type, and clients may wait at its socket meanwhile. Not
+    for an adopted Envoy, which still has its routes.
+    """
+    if not await server.has_target_within(ROUTES_SECONDS):
+        server.set_target(starting(settings.gateway))
 
 
 def _mark(data_dir: DataDir) -> int | None:

@@ -56,7 +56,12 @@ class EnvoySupervision:
     """The state of one Envoy, which `run` keeps running."""
 
     def __init__(
-        self, process: EnvoyProcess, bootstrap: bytes, data_dir: DataDir, on_problem: Callable[[str], None]
+        self,
+        process: EnvoyProcess,
+        bootstrap: bytes,
+        data_dir: DataDir,
+        on_problem: Callable[[str], None],
+        on_start: Callable[[], None] = lambda: None,
     ) -> None:
         """Start nothing yet.
 
@@ -66,11 +71,13 @@ class EnvoySupervision:
             data_dir: has its sockets.
             on_problem: called with each new reason why no traffic flows, and with an empty text once Envoy
                 answers again.
+            on_start: called when a next Envoy has been started.
         """
         self._process = process
         self._bootstrap = bootstrap
         self._sockets = (data_dir.admin_socket, data_dir.probe_socket)
         self._on_problem = on_problem
+        self._on_start = on_start
         self._last_answer: float | None = None
         """Time of the last answer of any Envoy, on the monotonic clock; None before the first answer."""
         self._started = clock.monotonic()
@@ -116,6 +123,7 @@ class EnvoySupervision:
                 self._set_problem(f"Envoy cannot start: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
             else:
+                self._on_start()
                 await asyncio.sleep(PAUSE_SECONDS)  # it may end at once
 
     async def _back_off(self) -> None:

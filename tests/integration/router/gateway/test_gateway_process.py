@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import json
 import signal
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -16,9 +17,11 @@ from serving.router.envoy import admin
 from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.settings import Settings
 from serving.system import processes
+from serving.system.process_exit import has_ended_within
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane.convergence import until
 from tests.rig.machine.addresses import own
+from tests.rig.machine.ports import free_port
 from tests.rig.servers.gateway import backend, endpoint_slice, route, running_gateway, settings_for_test
 
 STABLE = own(4)
@@ -159,6 +162,50 @@ async def test_restarted_gateway_adopts_envoy_and_a_killed_envoy_restarts(
             assert process.running() == first_envoy
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def test_successor_of_an_adopted_envoy_answers_503_when_the_api_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings, data_dir = FakeKube(), settings_for_test(), DataDir(tmp_path)
+    process = EnvoyProcess(data_dir, settings.gateway)
+    url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+    try:
+        with monkeypatch.context() as patch:
+            async with gateway_of(tmp_path, kube, settings, patch):
+                await until(lambda: entry(kube).get("acceptedGeneration") == 1)
+        data_dir.kubeconfig.write_text(kubeconfig(f"http://127.0.0.1:{free_port()}"))
+        adopted = process.running()
+        assert adopted is not None
+        async with (
+            running_gateway(data_dir, settings),
+            backend(STABLE, 8080),
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        ):
+            await asyncio.sleep(gateway.ROUTES_SECONDS + 0.5)
+            async with session.get(url) as answer:
+                assert answer.status == 200, "the adopted Envoy keeps its routes"
+            processes.send_signal(adopted.process, signal.SIGKILL)
+            await has_ended_within(adopted.process, 5)
+            async with asyncio.timeout(gateway.ROUTES_SECONDS + 5), session.get(url) as answer:
+                assert answer.status == 503
+            assert process.running() != adopted
+    finally:
+        await gateway.stop_everything(data_dir, settings)
+
+
+def kubeconfig(server: str) -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "c", "user": {"token": "t"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }
+    return json.dumps(content)
 
 
 async def test_starting_envoy_is_adopted_when_its_gateway_ended_before_the_first_configuration(
