@@ -5,7 +5,8 @@ too.
 """
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from yarl import URL
 from serving import grpc_status
 from serving.router.activator.connector import host_of
 from serving.router.activator.held_backend import (
+    ANSWER_NOT_UTF8,
     DRAIN_SECONDS,
+    REQUEST_NOT_UTF8,
     HeldBackend,
     NotAnswered,
     NotConnected,
     Refused,
 )
+from serving.router.activator.request_queue import Refusal
 from serving.router.plan import openai_errors
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
@@ -47,6 +51,7 @@ _NO_DEFAULTS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """Headers that aiohttp would otherwise add to requests without them."""
 _HEADER_BYTES = 64 * 1024
 """Above Envoy's limit of 60 KiB for the headers of a request and of an answer; aiohttp's own is 8 KiB."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _HttpRequest:
@@ -55,15 +60,19 @@ class _HttpRequest:
     def __init__(
         self,
         request: web.BaseRequest,
+        backend: str,
         session: aiohttp.ClientSession,
         unfinished_reads: set[asyncio.Future[None]],
     ) -> None:
         """Args:
         request: as the server has it.
+        backend: the name of the backend.
         session: of connections to replicas.
         unfinished_reads: has a future of this request while its body is being read.
         """
         self._request = request
+        self._backend = backend
+        self._headers = _forwarded(request.headers, drop=_BODY_HEADERS)
         self._session = session
         self._unfinished_reads = unfinished_reads
         self._body = b""
@@ -74,7 +83,12 @@ class _HttpRequest:
         return len(self._body)
 
     async def read(self, add_bytes: Callable[[int], None]) -> None:
-        """Read the body to its end."""
+        """Read the body to its end.
+
+        Raises:
+            Refused: bytes of a header would be lost.
+        """
+        self._refuse_lost_bytes(self._headers, "the header", REQUEST_NOT_UTF8)
         chunks = []
         finished = asyncio.get_running_loop().create_future()
         self._unfinished_reads.add(finished)
@@ -88,13 +102,19 @@ class _HttpRequest:
         self._body = b"".join(chunks)
 
     async def send(self, replica: Endpoint) -> aiohttp.ClientResponse:
-        """Return the replica's response, of which the headers have arrived."""
+        """Return the replica's response, of which the headers have arrived.
+
+        Raises:
+            NotConnected: the connection failed.
+            NotAnswered: the connection ended before the answer began.
+            Refused: bytes of a header of the response would be lost.
+        """
         request = self._request
         try:
-            return await self._session.request(
+            response = await self._session.request(
                 request.method,
                 URL(f"http://{host_of(replica)}{request.raw_path}", encoded=True),
-                headers=_forwarded(request.headers, drop=_BODY_HEADERS),
+                headers=self._headers,
                 data=self._body or None,
                 allow_redirects=False,
                 skip_auto_headers=_NO_DEFAULTS,
@@ -106,6 +126,23 @@ class _HttpRequest:
             raise NotConnected(str(error)) from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise NotAnswered(repr(error)) from error
+        try:
+            self._refuse_lost_bytes(_forwarded(response.headers), "the replica's header", ANSWER_NOT_UTF8)
+        except Refused:
+            response.close()
+            raise
+        return response
+
+    def _refuse_lost_bytes(self, headers: Mapping[str, str], whose: str, reason: str) -> None:
+        """Refuse headers with bytes that are not UTF-8: aiohttp reads each as a surrogate, and writes none.
+
+        Raises:
+            Refused: for this reason; the message names the header.
+        """
+        for name, value in headers.items():
+            if _SURROGATE.search(value):
+                message = f"{whose} {name} is not UTF-8, and cannot be forwarded"
+                raise Refused(self._backend, Refusal(reason, message))
 
 
 async def _send_once(
@@ -161,7 +198,8 @@ class BackendListener:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            answer = await self.backend.hold(_HttpRequest(request, self._session, self._unfinished_reads))
+            held = _HttpRequest(request, self.backend.name, self._session, self._unfinished_reads)
+            answer = await self.backend.hold(held)
         except Refused as refused:
             return self._refusal(request, refused)
         async with answer:

@@ -30,6 +30,16 @@ GONE = Refusal("BackendGone", "this predictor was removed")
 STOPPING = Refusal("ActivatorStopping", "the activator is stopping")
 REPLICA_FAILED = Refusal("ReplicaFailed", "the replica did not answer")
 
+REQUEST_NOT_UTF8, ANSWER_NOT_UTF8 = "RequestNotUtf8", "AnswerNotUtf8"
+"""Reasons: a request, or an answer, has bytes that cannot be forwarded."""
+_HTTP_STATUSES = {
+    BODY_TOO_LARGE: 413,
+    REPLICA_FAILED.reason: 502,
+    REQUEST_NOT_UTF8: 400,
+    ANSWER_NOT_UTF8: 502,
+}
+"""By reason; 503 for the others."""
+
 Answer_co = TypeVar("Answer_co", covariant=True)
 Answer = TypeVar("Answer")
 
@@ -38,7 +48,11 @@ class HeldRequest(Protocol[Answer_co]):
     """A request of one protocol."""
 
     async def read(self, add_bytes: Callable[[int], None]) -> None:
-        """Read the parts for a replica, before the request waits; `add_bytes` counts the bytes in memory."""
+        """Read the parts for a replica, before the request waits; `add_bytes` counts the bytes in memory.
+
+        Raises:
+            Refused: the request cannot be forwarded.
+        """
 
     @property
     def size(self) -> int:
@@ -50,6 +64,7 @@ class HeldRequest(Protocol[Answer_co]):
         Raises:
             NotConnected: the replica has not got the request.
             NotAnswered: the replica may have got it, and it can be sent again.
+            Refused: the answer cannot be forwarded.
         """
 
 
@@ -71,7 +86,7 @@ class Refused(errors.SlipwayError):
     @property
     def http_status(self) -> int:
         """Status of the response over HTTP."""
-        return {BODY_TOO_LARGE: 413, REPLICA_FAILED.reason: 502}.get(self.reason, 503)
+        return _HTTP_STATUSES.get(self.reason, 503)
 
 
 class _Moved(errors.SlipwayError):

@@ -13,7 +13,7 @@ from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
 BODY_TOO_LARGE = "BodyTooLarge"
-"""Reason of the only refusal after which a retry is useless."""
+"""Reason of the only refusal by a bound after which a retry is useless."""
 
 
 class Refusal(NamedTuple):

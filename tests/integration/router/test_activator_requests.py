@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from serving.router.activator import held_backend
@@ -114,6 +115,50 @@ async def test_held_requests_reach_the_first_replica_with_path_headers_and_body(
         assert (rig.totals.count, rig.totals.bytes) == (0, 0)
         assert rig.events.count("answered") == 3
         assert rig.events.count(f"woken {FIRST.address}") == 1
+
+
+async def test_request_with_a_header_that_would_be_lost_is_refused_when_it_is_not_utf_8(
+    tmp_path: Path,
+) -> None:
+    async with backends_rig(tmp_path) as rig, replica(FIRST.address, PORT) as counts:
+        (await rig.backend()).set_replicas([FIRST])
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "0")
+        writer.write(b"GET / HTTP/1.1\r\nhost: digits\r\nx-a: \xe9\r\nconnection: close\r\n\r\n")
+        head, body = (await reader.read()).split(b"\r\n\r\n", 1)
+        writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    error = "default/digits-a/8080: the header x-a is not UTF-8, and cannot be forwarded"
+    assert orjson.loads(body) == {"error": error, "reason": "RequestNotUtf8"}
+    assert (counts["requests"], rig.events[-1]) == (0, "RequestNotUtf8")
+
+
+async def test_utf_8_in_headers_is_forwarded_in_both_directions(tmp_path: Path) -> None:
+    received = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-b: Zo\xeb\r\n\r\n{}".encode())
+
+    async with backends_rig(tmp_path) as rig, tcp_server(answer, FIRST.address, PORT):
+        (await rig.backend()).set_replicas([FIRST])
+        status, headers, _ = await rig.ask(headers={"x-a": "Zo\xeb"})
+    assert (status, headers["x-b"]) == (200, "Zo\xeb")
+    assert "x-a: Zo\xeb\r\n".encode() in received[0]
+
+
+async def test_answer_with_a_header_that_would_be_lost_is_refused_when_it_is_not_utf_8(
+    tmp_path: Path,
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-b: \xe9\r\n\r\n{}")
+
+    async with backends_rig(tmp_path) as rig, tcp_server(answer, FIRST.address, PORT):
+        (await rig.backend()).set_replicas([FIRST])
+        status, _, body = await rig.ask()
+        assert rig.totals.count == 0
+    error = "default/digits-a/8080: the replica's header x-b is not UTF-8, and cannot be forwarded"
+    assert (status, body) == (502, {"error": error, "reason": "AnswerNotUtf8"})
 
 
 async def test_a_replica_gets_no_more_than_its_permits_at_once(tmp_path: Path) -> None:
