@@ -102,9 +102,13 @@ class EnvoyProcess:
         run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
         program = find_envoy()
         environment = dict(os.environ)
-        if public is not None:
-            environment |= public_socket.environment(public)
-        with self._log.open("ab") as output, self._executable(program) as (executable, descriptors):
+        with contextlib.ExitStack() as opened:
+            output = opened.enter_context(self._log.open("ab"))
+            executable, descriptors = opened.enter_context(self._executable(program))
+            if public is not None:
+                library = opened.enter_context(public_socket.library())
+                environment |= public_socket.environment(public, library)
+                descriptors += [public, library]
             self._child = subprocess.Popen(
                 [
                     program,
@@ -116,7 +120,7 @@ class EnvoyProcess:
                 ],
                 executable=executable,
                 env=environment,
-                pass_fds=[*descriptors, *([] if public is None else [public])],
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -6,7 +6,7 @@ The gateway binds the socket and keeps it; Envoy alone listens on it, and accept
 import contextlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from serving.system import native_library
@@ -62,17 +62,30 @@ def close(kept: KeptSockets) -> None:
     kept.close()
 
 
-def environment(descriptor: int) -> Mapping[str, str]:
-    """Return the variables by which an Envoy listens on the public socket.
-
-    Args:
-        descriptor: that of the socket, which Envoy must inherit with the same number.
+@contextlib.contextmanager
+def library() -> Iterator[int]:
+    """Yield a descriptor of the library that lets Envoy listen on the public socket.
 
     Raises:
         errors.UserError: the installation has no library.
     """
     # At each start of Envoy, as an upgrade may have replaced the library's file.
-    library = native_library.path(Path(__file__).parent, "bind")
-    already_preloaded = os.environ.get(_PRELOADED)
-    libraries = [str(library), *([already_preloaded] if already_preloaded else [])]
+    descriptor = os.open(native_library.path(Path(__file__).parent, "bind"), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def environment(descriptor: int, library: int) -> Mapping[str, str]:
+    """Return the variables by which an Envoy listens on the public socket.
+
+    Args:
+        descriptor: that of the socket, which Envoy must inherit with the same number.
+        library: that of the library, likewise.
+    """
+    # The loader splits the variable at spaces and colons, which the library's path may have.
+    libraries = [f"/proc/self/fd/{library}"]
+    if already_preloaded := os.environ.get(_PRELOADED):
+        libraries.append(already_preloaded)
     return {_PRELOADED: ":".join(libraries), VARIABLE: str(descriptor)}

@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from serving.router.envoy.process import public_socket
+from serving.system import native_library
 from serving.system.network import sockets
 from serving.system.network.kept_sockets import KeptSockets
 
@@ -34,14 +37,15 @@ def kept() -> Iterator[KeptSockets]:
 
 def listen(host: str, port: int, inherited: int, variables: dict[str, str] | None = None) -> tuple[int, bool]:
     """Return the inode of the socket on which another process has listened, and whether it is inheritable."""
-    environment = os.environ | public_socket.environment(inherited) | (variables or {})
-    done = subprocess.run(
-        [sys.executable, "-c", LISTEN, host, str(port)],
-        env=environment,
-        pass_fds=[inherited],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+    with public_socket.library() as library:
+        environment = os.environ | public_socket.environment(inherited, library) | (variables or {})
+        done = subprocess.run(
+            [sys.executable, "-c", LISTEN, host, str(port)],
+            env=environment,
+            pass_fds=[inherited, library],
+            stdout=subprocess.PIPE,
+            check=True,
+        )
     inode, inheritable = done.stdout.split()
     return int(inode), inheritable == b"True"
 
@@ -123,4 +127,18 @@ def test_port_is_refused_when_another_process_listens_there(kept: KeptSockets) -
 
 def test_libraries_of_the_caller_are_loaded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "libother.so")
-    assert public_socket.environment(3)["LD_PRELOAD"].endswith(":libother.so")
+    assert public_socket.environment(3, 4)["LD_PRELOAD"].endswith(":libother.so")
+
+
+@pytest.mark.parametrize("folder", ["a b", "a:b", "$LIB"])
+def test_program_listens_on_the_socket_when_the_path_of_the_installation_has_signs_of_the_loader(
+    kept: KeptSockets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    installed = tmp_path / folder
+    installed.mkdir()
+    shutil.copy(native_library.path(Path(public_socket.__file__).parent, "bind"), installed)
+    monkeypatch.setattr(public_socket, "__file__", str(installed / "public_socket.py"))
+    port = sockets.try_port(HOSTS[0], 0)
+    descriptor = public_socket.descriptor(kept, HOSTS[0], port)
+    inode, _ = listen(HOSTS[0], port, descriptor)
+    assert inode == os.fstat(descriptor).st_ino
