@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 
-from serving import errors, protobuf
+from serving import clock, errors, protobuf
 from serving.kube import Key
 from serving.router.plan.service import Candidate, GatewayService
 from serving.settings import GatewaySettings
@@ -16,6 +16,8 @@ ANSWER_BYTES = 1024 * 1024
 """Longest answer to a probe, whose status alone counts: lists of models are shorter."""
 RETRY_SECONDS = 1.0
 """Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
+TEXT_SECONDS = 30.0
+"""Between reports of one candidate's failures that differ only in their text, which may have a counter."""
 
 _READY = (1, 1)
 """Field number and value of `ready: true` in a ServerReadyResponse."""
@@ -94,7 +96,8 @@ class CandidateProbes:
             prober: sends the requests.
             settings: of the gateway.
             report: called when a result has changed, with the Route and the results of all its candidates by
-                backend: the failure, empty for a success.
+                backend: the failure, empty for a success. A failure that differs only in its text waits
+                until `TEXT_SECONDS` after the last such report.
         """
         self._prober = prober
         self._report = report
@@ -132,11 +135,16 @@ class CandidateProbes:
 
     async def _probe(self, key: Key, candidate: Candidate) -> None:
         """Probe a candidate until it succeeds."""
+        may_report_text = 0.0  # on the monotonic clock
         while True:
             async with self._concurrency:
                 failure = await self._prober.first_failure(candidate)
-            results = self._results[key]
-            if results.get(candidate.backend) != failure:
+            results, now = self._results[key], clock.monotonic()
+            before = results.get(candidate.backend)
+            differs_in_text = bool(before and failure)
+            if before != failure and (not differs_in_text or now >= may_report_text):
+                if differs_in_text:
+                    may_report_text = now + TEXT_SECONDS
                 results[candidate.backend] = failure
                 self._report(key, dict(results))
             if not failure:

@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp.web
 import pytest
 
+from serving import clock
 from serving.kube import Key
 from serving.objects import Object
 from serving.router import prober
@@ -143,6 +144,38 @@ async def test_candidate_is_probed_until_it_succeeds_and_each_new_result_is_repo
     assert probes.follow(KEY, service(new=(2, ["/ready"]), other=(1, ["/ready"]))) == {"new": "", "other": ""}
     await asyncio.sleep(5 * prober.RETRY_SECONDS)
     assert len(listener.requests) == requests, "a proven candidate is not probed again"
+
+
+class Counting:
+    """In place of a Prober: each probe takes a second, and fails with another text until the last."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        self.time = 0.0
+
+    async def first_failure(self, _: Candidate) -> str:
+        self.time += 1
+        return f"GET /ready: 503 {self.time:.0f} s" if self.time < self.seconds else ""
+
+    async def close(self) -> None: ...
+
+
+async def test_failure_is_reported_every_30_s_at_most_when_only_its_text_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prober, "RETRY_SECONDS", 0.0)
+    counting, times = Counting(70), dict[float, str]()
+    monkeypatch.setattr(clock, "monotonic", lambda: counting.time)
+
+    def report(_: Key, results: dict[str, str]) -> None:
+        times[counting.time] = results["new"]
+
+    probes = CandidateProbes(counting, DEFAULTS.gateway, report)  # type: ignore[arg-type]
+    async with running(probes.run()):
+        await asyncio.sleep(0)
+        probes.follow(KEY, service(new=(1, ["/ready"])))
+        await until(lambda: "" in times.values())
+    assert times == {n: f"GET /ready: 503 {n} s" for n in (1, 2, 32, 62)} | {70: ""}
 
 
 LEAVES: dict[str, Callable[[], GatewayService | None]] = {
