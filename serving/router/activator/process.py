@@ -36,6 +36,7 @@ from serving.router.plan.policy import effective_retries
 from serving.router.plan.service import (
     Endpoint,
     cluster_name,
+    clusters_on_demand,
     ready_endpoints,
     services_used,
     slice_service_key,
@@ -60,6 +61,8 @@ burst none is idle for so long, and a replica that stops waits until its connect
 _LABEL = f"{names.ON_DEMAND_LABEL}=true"
 _SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
+_CLUSTER = "cluster"
+"""Index of Routes by the clusters of their backends on demand."""
 _NO_AUTOSCALER = Key("", "")
 
 
@@ -171,7 +174,8 @@ class Activator:
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, namespace=namespace, labels=_LABEL)
         self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
         self._routes.index(_SERVICE, services_used)
-        self._routes.on_change(lambda before, after: self._updates.add(Key.of(after or before or {})))
+        self._routes.index(_CLUSTER, clusters_on_demand)
+        self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
         self._demand = DemandReporter(kube, self._waiting, settings)
         self._totals = QueueTotals()
@@ -188,7 +192,9 @@ class Activator:
             released=self._released,
         )
         self._of_route: dict[Key, dict[str, _OnDemandBackend]] = {}
-        """The backends on demand of each Route, by the name of their cluster."""
+        """The backends on demand that each Route owns, by the name of their cluster."""
+        self._holders: dict[str, Key] = {}
+        """By cluster: the Route that has it in `_of_route`."""
         self._entries: dict[HeldBackend, _OnDemandBackend] = {}
         """Includes removed backends that still answer requests."""
         self._scaled_by: dict[Key, set[HeldBackend]] = {}
@@ -229,7 +235,7 @@ class Activator:
             await asyncio.gather(self._demand.withdraw(), *closed)
 
     async def _update_route(self, key: Key) -> None:
-        """Listen for one Route's backends on demand, and update their replicas.
+        """Listen for the backends on demand that one Route owns, and update their replicas.
 
         Raises:
             errors.Temporary: the requests of a backend cannot be held; the others are updated.
@@ -237,21 +243,31 @@ class Activator:
         route = self._routes.get(*key)
         spec = route["spec"] if route is not None else {}
         backends = spec.get("backends") or []
-        on_demand = {cluster_name(key.namespace, b): b for b in backends if b.get("onDemand")}
+        by_cluster = {cluster_name(key.namespace, b): b for b in backends if b.get("onDemand")}
+        on_demand = {cluster: b for cluster, b in by_cluster.items() if self._owner(cluster) == key}
         labels = labels_of(route) if route is not None else {}
         entries = self._of_route.setdefault(key, {})
         problems = []
         for cluster in on_demand.keys() - entries.keys():
+            if cluster in self._holders:
+                self._hand_over(cluster, key)
+                continue
             try:
-                await self._open(entries, cluster, labels[cluster], h2c=speaks_h2c(on_demand[cluster]))
+                await self._open(key, cluster, labels[cluster], h2c=speaks_h2c(on_demand[cluster]))
             except OSError as error:  # a failure of one backend must not stop the others
                 problems.append(f"{cluster}: its requests cannot be held: {error}")
         for cluster, entry in list(entries.items()):
             if (backend := on_demand.get(cluster)) is not None:
                 entry.backend.set_retries(effective_retries(spec, backend))
+                self._label(entry, labels[cluster])
                 self._update_backend(entry, key.namespace, backend)
         for cluster in entries.keys() - on_demand.keys():
+            if (owner := self._owner(cluster)) is not None:
+                self._hand_over(cluster, owner)
+                self._updates.add(owner)
+                continue
             entry = entries.pop(cluster)
+            del self._holders[cluster]
             entry.backend.end(_successor(entry, entries.values()))
             self._tasks.create_task(self._close(entry))
         if not entries:
@@ -259,13 +275,24 @@ class Activator:
         if problems:
             raise errors.Temporary("NoListener", "; ".join(problems))
 
-    async def _open(
-        self, entries: dict[str, _OnDemandBackend], cluster: str, labels: Labels, *, h2c: bool
-    ) -> None:
+    def _owner(self, cluster: str) -> Key | None:
+        """Return the oldest Route with a cluster, which gives Envoy's its configuration; None without any."""
+        routes = self._routes.by_index(_CLUSTER, cluster)
+        oldest = min(routes, key=lambda r: (r["metadata"]["creationTimestamp"], Key.of(r)), default=None)
+        return Key.of(oldest) if oldest is not None else None
+
+    def _hand_over(self, cluster: str, owner: Key) -> None:
+        """Give a cluster's backend to another Route, with the requests that it holds."""
+        entry = self._of_route[self._holders[cluster]].pop(cluster)
+        self._of_route.setdefault(owner, {})[cluster] = entry
+        self._holders[cluster] = owner
+
+    async def _open(self, key: Key, cluster: str, labels: Labels, *, h2c: bool) -> None:
         backend = HeldBackend(cluster, self._settings, self._totals, self._observer)
         listener = self._listener(backend, h2c=h2c)
         await listener.open()
-        entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, labels, h2c)
+        entry = self._entries[backend] = _OnDemandBackend(listener, labels, h2c)
+        self._of_route[key][cluster], self._holders[cluster] = entry, key
 
     def _listener(self, backend: HeldBackend, *, h2c: bool) -> "BackendListener | GrpcListener":
         path = self._folder / socket_name(backend.name)
@@ -291,9 +318,17 @@ class Activator:
     async def _close(self, entry: _OnDemandBackend) -> None:
         await entry.listener.close()
         del self._entries[entry.backend]
-        if entry.labels not in {item.labels for item in self._entries.values()}:
-            self._metrics.forget(entry.labels)
+        self._forget_unused(entry.labels)
         self._detach_autoscaler(entry)
+
+    def _label(self, entry: _OnDemandBackend, labels: Labels) -> None:
+        if labels != entry.labels:
+            before, entry.labels = entry.labels, labels
+            self._forget_unused(before)
+
+    def _forget_unused(self, labels: Labels) -> None:
+        if labels not in {item.labels for item in self._entries.values()}:
+            self._metrics.forget(labels)
 
     def _detach_autoscaler(self, entry: _OnDemandBackend) -> None:
         """Detach a backend from its Autoscaler, and forget an Autoscaler without backends."""
@@ -353,6 +388,15 @@ class Activator:
         if entry.autoscaler in self._scaled_by:
             self._last_wakes[entry.autoscaler] = wake.report(name, at, phases)
             self._demand.changed(entry.autoscaler)
+
+    def _route_changed(self, before: Object | None, after: Object | None) -> None:
+        """Update a Route, and those that share a cluster with it: their owner may be another one now."""
+        for route in (before, after):
+            if route is not None:
+                self._updates.add(Key.of(route))
+                for cluster in clusters_on_demand(route):
+                    for other in self._routes.by_index(_CLUSTER, cluster):
+                        self._updates.add(Key.of(other))
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for item in (before, after):

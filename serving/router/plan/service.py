@@ -266,6 +266,12 @@ def services_used(route: Object) -> set[str]:
     return {f"{namespace}/{backend['service']}" for backend in route["spec"].get("backends") or []}
 
 
+def clusters_on_demand(route: Object) -> set[str]:
+    """Return the names of the clusters of a Route's backends on demand."""
+    namespace, backends = route["metadata"]["namespace"], route["spec"].get("backends") or []
+    return {cluster_name(namespace, backend) for backend in backends if backend.get("onDemand")}
+
+
 def slice_service_key(item: Object) -> str:
     """Return the Service of an EndpointSlice as `NAMESPACE/NAME`."""
     meta = item["metadata"]

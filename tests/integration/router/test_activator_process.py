@@ -235,6 +235,38 @@ async def test_requests_to_a_deleted_service_are_answered_at_once(tmp_path: Path
         await until(lambda: not rig.activator._demand._reported and not rig.activator._scaled_by)
 
 
+@pytest.mark.parametrize("deleted", ["digits", "older", "newer"])
+async def test_requests_are_held_for_the_oldest_route_that_is_left_when_routes_share_a_service(
+    tmp_path: Path, deleted: str
+) -> None:
+    async with activator_rig(tmp_path) as rig, backend(REPLICA, PORT):
+        (digits,) = rig.api.find(kinds.ROUTE)
+        for name, created in (("newer", "2999-01-01T00:00:00Z"), ("older", "1999-01-01T00:00:00Z")):
+            meta = {"name": name, "namespace": "default", "labels": LABEL}
+            rig.api.add(kinds.ROUTE, {"metadata": meta, "spec": digits["spec"] | {"inference": name}})
+            rig.api.change(kinds.ROUTE, "default", name, {"metadata": {"creationTimestamp": created}})
+        await until(lambda: inferences_of(rig) == ["older"])
+        request = rig.ask()
+        await until(lambda: rig.demand().get("inFlight") == 1)
+        rig.api.remove(kinds.ROUTE, "default", deleted)
+        left = "digits" if deleted == "older" else "older"
+        await until(lambda: inferences_of(rig) == [left])
+        more = rig.ask()
+        await until(lambda: rig.demand()["inFlight"] == 2)
+        rig.ready()
+        assert {status for status, _ in await asyncio.gather(request, more)} == {200}
+        for name in {"digits", "older", "newer"} - {deleted}:
+            assert rig.socket().exists()
+            rig.api.remove(kinds.ROUTE, "default", name)
+        await until(lambda: not rig.socket().exists())
+        await until(lambda: not rig.activator._of_route and not rig.activator._entries)
+
+
+def inferences_of(rig: ActivatorRig) -> list[str]:
+    """Return the Inferences that the backends on demand belong to."""
+    return [entry.labels.inference for entry in rig.activator._entries.values()]
+
+
 async def test_a_backend_is_opened_again_when_its_socket_could_not_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
