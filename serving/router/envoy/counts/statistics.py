@@ -74,7 +74,8 @@ def received(counts: Mapping[str, int]) -> int:
     """Return the number of requests that a cluster has received, each counted once with all its retries.
 
     Each attempt has a connection (`rq_total`), waits for one, or ended before it had one; every attempt but
-    the first is counted as a retry.
+    the first is counted as a retry, of the cluster to which it goes. So a request with attempts at several
+    clusters is one of the first.
     """
     attempts = (
         "total",

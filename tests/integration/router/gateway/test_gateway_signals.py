@@ -214,6 +214,22 @@ async def test_request_retried_on_a_second_replica_is_counted_once(tmp_path: Pat
         await reader.until(s_received_total=40, s_in_flight=0, **{"s_total 2xx": 40})
 
 
+async def test_request_is_received_by_the_arm_of_its_first_try_when_other_arms_are_tried(
+    tmp_path: Path,
+) -> None:
+    arms = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user-id", "salt": "spring"})
+    arms["spec"]["retries"] = {"on": ["Unsent", "Lost"], "attempts": 3, "acrossPredictors": True}
+    both = [endpoint_slice("digits-a", [REPLICA]), endpoint_slice("digits-b", [OTHER])]
+    async with serving(tmp_path, route=arms, slices=both) as (gateway, reader, _):
+        reader.know(arms)
+        async with aiohttp.ClientSession(headers={"x-user-id": "u"}) as session:
+            assert {await ask(gateway, session) for _ in range(3)} == {503}, "nobody listens"
+        received = {
+            name: count for name, count in (await reader.read_all()).items() if "requests_received" in name
+        }
+    assert sorted(received.values()) == [0, 3], received
+
+
 async def test_request_that_reached_no_replica_is_counted_once_as_failed(tmp_path: Path) -> None:
     async with serving(tmp_path, slices=[endpoint_slice("digits-a", [NOBODY])]) as (gateway, reader, session):
         assert {await ask(gateway, session) for _ in range(5)} == {503}
