@@ -158,6 +158,37 @@ async def test_a_slow_registry_keeps_no_pod_waiting_that_names_the_image_at_anot
     assert pulls == ["slow.example", "quick.example"]
 
 
+async def test_pull_is_cancelled_when_the_last_pod_that_waits_for_it_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def pull(*_: object) -> str:
+        begun.set()
+        try:
+            return str(await asyncio.Event().wait())
+        finally:
+            cancelled.set()
+
+    monkeypatch.setattr(image_volumes, "pull", pull)
+    volumes = ImageVolumes(FakeKube(), ModelStore(tmp_path / "store"), RegistrySettings())
+    volume = {"image": {"reference": f"slow.example/models/m@sha256:{'0' * 64}"}}
+
+    async def mount(uid: str) -> MountedImage:
+        return await volumes.mount({"metadata": {"uid": uid, "namespace": NAMESPACE}, "spec": {}}, volume)
+
+    first, last = asyncio.create_task(mount("a")), asyncio.create_task(mount("b"))
+    async with asyncio.timeout(20):
+        await begun.wait()
+        while sum(fetch.waiting for fetch in volumes._fetching.values()) < 2:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        await asyncio.wait([first])
+        assert not cancelled.is_set()
+        last.cancel()
+        await cancelled.wait()
+
+
 @pytest.mark.parametrize("is_known", [True, False], ids=["deleted", "orphan"])
 async def test_image_is_not_pinned_by_a_deleted_pod_when_it_was_removed_for_a_pull(
     tmp_path: Path, *, is_known: bool

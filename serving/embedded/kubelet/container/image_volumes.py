@@ -1,8 +1,9 @@
 """Image volumes: trees of the model store, pinned while a Pod uses them, and pulled where missing.
 
 An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent pulls of an
-image from one place are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled
-images, but not those that were only built here, even if a Pod knows the digest.
+image from one place are one pull, which is cancelled when no Pod waits for it any longer. As with a cluster's
+pull policy IfNotPresent, namespaces share pulled images, but not those that were only built here, even if a
+Pod knows the digest.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.names import LOCAL_REGISTRY
 from serving.settings import RegistrySettings
+from serving.system import threads
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,14 @@ class _MissingImage(NamedTuple):
     """The registry reference that it was once fetched from, where that is known."""
 
 
+@dataclass
+class _Fetch:
+    """A pull, and the number of Pods that wait for it."""
+
+    pull: asyncio.Task[str]
+    waiting: int = 0
+
+
 class ImageVolumes:
     """The image volumes of this node's Pods; one instance per agent."""
 
@@ -57,7 +67,7 @@ class ImageVolumes:
         self._kube = kube
         self._store = store
         self._settings = settings
-        self._fetching: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._fetching: dict[tuple[str, str], _Fetch] = {}
         """By source and digest: a slow registry keeps no Pod waiting that names the image at another one."""
 
     async def mount(self, pod: Object, volume: Object) -> MountedImage:
@@ -72,7 +82,7 @@ class ImageVolumes:
         owner = OWNER_PREFIX + pod["metadata"]["uid"]
         begun = clock.monotonic()
         try:
-            missing = await asyncio.to_thread(self._take_own, pod, reference, digest, owner)
+            missing = await threads.run_to_end(self._take_own, pod, reference, digest, owner)
         except (errors.Permanent, errors.Temporary) as error:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         checked = clock.monotonic()
@@ -87,7 +97,7 @@ class ImageVolumes:
         await self._fetch(pod, digest, source)
         fetched = clock.monotonic()
         try:
-            missing = await asyncio.to_thread(self._take, digest, owner)
+            missing = await threads.run_to_end(self._take, digest, owner)
         except (errors.Permanent, errors.Temporary) as error:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         if missing is not None:
@@ -140,15 +150,19 @@ class ImageVolumes:
         """Pull an image into the store, or wait for a pull of it from the same reference."""
         credentials = await self._credentials(pod)
         key = (source, digest)
-        task = self._fetching.get(key)
-        if task is None:
-            task = asyncio.create_task(self._pull(credentials, source))
-            self._fetching[key] = task
-            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+        fetch = self._fetching.get(key)
+        if fetch is None:
+            fetch = self._fetching[key] = _Fetch(asyncio.create_task(self._pull(credentials, source)))
+        fetch.waiting += 1
         try:
-            await asyncio.shield(task)
+            await asyncio.shield(fetch.pull)
         except (errors.Permanent, errors.Temporary) as error:
             raise errors.Temporary("ErrImagePull", f"{source}: {error.reason}: {error}") from error
+        finally:
+            fetch.waiting -= 1
+            if not fetch.waiting:
+                del self._fetching[key]
+                fetch.pull.cancel()
 
     async def _pull(self, credentials: Credentials, source: str) -> str:
         async with Registry(credentials, self._settings) as registry:

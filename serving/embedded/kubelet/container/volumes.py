@@ -1,6 +1,5 @@
 """Makes a Pod's volumes: directories on this machine, files of ConfigMaps and Secrets, and model images."""
 
-import asyncio
 import base64
 import os
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from serving.embedded.kubelet.node import Node
 from serving.embedded.pod_spec.volume_mounts import KeyedFile, Mount, keyed_files, kind_of, normal_path
 from serving.objects import Object
 from serving.resources import kinds
+from serving.system import threads
 
 DEFAULT_MODE = 0o400
 """Mode of files of Secrets and ConfigMaps without a mode in the volume. The container's user owns them."""
@@ -93,7 +93,7 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
             images.append(await node.images.mount(pod, volume))
             mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
-            source = await asyncio.to_thread(directory, node, pod, volume, user)
+            source = await threads.run_to_end(directory, node, pod, volume, user)
             read_only = bool(mount.get("readOnly"))
             is_own = kind == "emptyDir"
             mounts.append(Mount(target, source, read_only, is_resolved=not is_own, is_own=is_own))

@@ -16,7 +16,7 @@ from serving.embedded.kubelet.container import launch, stopping, termination_mes
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
-from serving.embedded.kubelet.pod import lifecycle, start_trace, termination
+from serving.embedded.kubelet.pod import lifecycle, start_trace, status_writer, termination
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
@@ -250,12 +250,10 @@ class PodRunner:
         try:
             self._refuse_unsupported()
             self._reserve_ports()
-            prepared = await launch.prepare(
-                self._node, self.pod, self._containers.specs[name], directory, self._identity
-            )
-            imports = await self._await_imports(prepared)
-            if self._must_end():
+            ready = await self._prepare_reporting(name, directory)
+            if ready is None:
                 return
+            prepared, imports = ready
             async with self._node.launching:
                 started = await asyncio.to_thread(
                     launch.start, prepared, streak=run.streak, restart_count=run.restart_count
@@ -275,19 +273,39 @@ class PodRunner:
         self._monitor(directory, started)
         await asyncio.to_thread(self._directory.forget_before, name, run.index)
 
-    async def _await_imports(self, prepared: launch.Launch) -> float:
-        """Wait until the zygote of a container has imported, or the Pod must end; return the seconds."""
-        begun = clock.monotonic()
-        imports = asyncio.ensure_future(launch.await_imports(prepared))
+    async def _prepare_reporting(
+        self, name: str, directory: RunDirectory
+    ) -> tuple[launch.Launch, float] | None:
+        """As `_prepare`, until the Pod must end: then None. Reports the status while that takes long."""
+        preparing = asyncio.ensure_future(self._prepare(name, directory))
+        seconds: float | None = status_writer.SETTLE_SECONDS
         try:
-            while not imports.done() and not self._must_end():
+            while not preparing.done() and not self._must_end():
                 self._containers.changed.clear()
                 changed = asyncio.ensure_future(self._containers.changed.wait())
-                await asyncio.wait([imports, changed], return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                try:
+                    await asyncio.wait(
+                        [preparing, changed], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    changed.cancel()
+                if not preparing.done():
+                    self._report(self._start_plan())
+                    seconds = None
         finally:
-            imports.cancel()
-        return clock.monotonic() - begun
+            preparing.cancel()
+        if not self._must_end():
+            return preparing.result()
+        await asyncio.gather(preparing, return_exceptions=True)  # it may be writing the Pod's files
+        return None
+
+    async def _prepare(self, name: str, directory: RunDirectory) -> tuple[launch.Launch, float]:
+        """Return the launch of a container whose zygote has imported, and the seconds of waiting for that."""
+        spec = self._containers.specs[name]
+        prepared = await launch.prepare(self._node, self.pod, spec, directory, self._identity)
+        begun = clock.monotonic()
+        await launch.await_imports(prepared)
+        return prepared, clock.monotonic() - begun
 
     def _refuse_unsupported(self) -> None:
         """Raise errors.Temporary if this machine does not support the Pod's spec."""

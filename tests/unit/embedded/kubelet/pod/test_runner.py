@@ -26,6 +26,7 @@ from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
+from serving.resources import kinds
 from serving.resources.kubernetes.events import EventToEmit
 from serving.settings import NodeSettings
 from serving.system.isolation.cgroup_layout import CgroupLayout
@@ -105,6 +106,47 @@ async def test_back_off_grows_when_each_shim_ends_before_it_has_recorded_the_sta
     assert attempts == [1, 2, 3]
     [reported] = [event for event in played.events if event.reason == "CreateContainerError"]
     assert reported.message.endswith("No space left on device")
+
+
+@pytest.fixture
+def pulling(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once a container's image is being pulled, which never ends."""
+    begun = asyncio.Event()
+
+    async def prepare(*_: object) -> object:
+        begun.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(launch, "prepare", prepare)
+    return begun
+
+
+@pytest.mark.parametrize("by_force", [False, True])
+async def test_pod_ends_when_it_is_deleted_during_the_pull_of_its_image(
+    tmp_path: Path, pulling: asyncio.Event, *, by_force: bool
+) -> None:
+    node = PlayedNode(DataDir(tmp_path)).node()
+    created = await node.kube.create(kinds.POD, pod())
+    runner = PodRunner(node, created)
+    ended = asyncio.create_task(runner.run())
+    await asyncio.wait_for(pulling.wait(), 20)
+    runner.changed(None if by_force else deleted(created, 30))
+    await asyncio.wait_for(ended, 20)
+
+
+async def test_containers_are_reported_during_the_pull_of_an_image(
+    tmp_path: Path, pulling: asyncio.Event
+) -> None:
+    node = PlayedNode(DataDir(tmp_path)).node()
+    created = pod()
+    created["spec"]["containers"].append({"name": "other", "image": "i", "command": ["run"]})
+    runner = PodRunner(node, created)
+    async with running(runner.run()):
+        await asyncio.wait_for(pulling.wait(), 20)
+        await until(lambda: runner._writer.latest.get("phase") == "Pending", "the pull is reported")
+        run = ContainerRun(0, started_at=clock.now(), exit=ContainerExit(1, "Error"))
+        runner._containers.update("other", run=run)
+        await until(lambda: runner._writer.latest["phase"] == "Running", "the end is reported")
 
 
 @pytest.mark.parametrize(("took", "left"), [(0.0, 30.0), (10.0, 20.0), (29.0, 2.0), (30.0, 2.0)])
