@@ -29,7 +29,7 @@ from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
-from serving.resources.kubernetes import container_statuses
+from serving.resources.kubernetes import container_statuses, pod_phases
 from serving.resources.kubernetes.events import EventToEmit
 
 log = logging.getLogger(__name__)
@@ -108,6 +108,9 @@ class PodRunner:
         self._spawn(self._writer.run())
         try:
             await self._bind()
+            if pod_phases.has_ended(self.pod) and not self._directory.info:
+                await self._await_deletion()
+                return
             self._identity = self._assign_identity()
             await self._adopt_runs()
             self._spawn(self._reserve_eventually())
@@ -126,6 +129,13 @@ class PodRunner:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _await_deletion(self) -> None:
+        """Start nothing of a Pod that has ended and whose record is lost, as after a restore of a backup."""
+        while not self._must_end():
+            self._containers.changed.clear()
+            await self._containers.changed.wait()
+        await self._remove()
 
     async def _bind(self) -> None:
         """Bind a Pod without a node to this one: the API deletes unbound Pods without a grace period."""
@@ -359,8 +369,13 @@ class PodRunner:
             async with asyncio.TaskGroup() as ends:
                 for name in [name for name, state in containers.states.items() if state.running]:
                     ends.create_task(self._end(name))
+        await self._remove()
+
+    async def _remove(self) -> None:
+        """Remove the Pod from this machine and from the API."""
         await stopping.remove(self._directory, self._node.cgroups, 0.0, self._gone)
-        self._node.release(self._identity)
+        if self._identity.address:
+            self._node.release(self._identity)
         if any("image" in volume for volume in self.pod["spec"].get("volumes") or []):
             await self._node.images.release(self._uid)
         await termination.delete_from_api(self._node.kube, self.pod, self._gone)

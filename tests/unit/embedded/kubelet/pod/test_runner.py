@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from serving import clock
+from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import launch, stopping
 from serving.embedded.kubelet.container.launch import Started
@@ -147,6 +147,27 @@ async def test_containers_are_reported_during_the_pull_of_an_image(
         run = ContainerRun(0, started_at=clock.now(), exit=ContainerExit(1, "Error"))
         runner._containers.update("other", run=run)
         await until(lambda: runner._writer.latest["phase"] == "Running", "the end is reported")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_ended_pod_only_awaits_its_deletion_when_its_record_is_lost(
+    tmp_path: Path, pulling: asyncio.Event, phase: str
+) -> None:
+    node = PlayedNode(DataDir(tmp_path)).node()
+    api = cast("FakeKube", node.kube)
+    created = await api.create(kinds.POD, pod())
+    stored = await api.apply_status(kinds.POD, created, {"phase": phase})
+    runner = PodRunner(node, stored)
+    ended = asyncio.create_task(runner.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not ended.done()
+    assert not pulling.is_set()
+    runner.changed(deleted(stored, 30))
+    await asyncio.wait_for(ended, 20)
+    assert runner._writer.latest == {"phase": phase}
+    with pytest.raises(errors.NotFound):
+        await api.get(kinds.POD, "default", "p")
 
 
 @pytest.mark.parametrize(("took", "left"), [(0.0, 30.0), (10.0, 20.0), (29.0, 2.0), (30.0, 2.0)])
