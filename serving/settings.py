@@ -80,7 +80,7 @@ class NodeSettings(Section):
     """The node agent."""
 
     name: str = "local"
-    """Name of the Node object."""
+    """Name of the Node object. Pods that are bound to another name, such as an earlier one, are deleted."""
     pod_network: str = "127.77"
     """First two octets of Pod addresses; each Pod has its own 127.77.y.z."""
     log_bytes: Bytes = 10 * 1024 * 1024

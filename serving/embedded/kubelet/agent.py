@@ -27,7 +27,7 @@ RETRY_SECONDS = 1.0
 
 
 class Agent:
-    """One runner per Pod of this node."""
+    """One runner per Pod."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -45,8 +45,7 @@ class Agent:
             self._finished.discard(uid)
             if uid in self._runners:
                 self._runners[uid].changed(None)
-        own_name = self._node.settings.name  # the default: a runner binds a Pod without a node to this one
-        if after is None or (after["spec"].get("nodeName") or own_name) != own_name:
+        if after is None:
             return
         uid = after["metadata"]["uid"]
         if uid in self._runners:

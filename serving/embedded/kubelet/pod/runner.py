@@ -94,8 +94,14 @@ class PodRunner:
             event.set()
 
     def _must_end(self) -> bool:
-        """Whether the Pod is being deleted, or no longer exists in the API."""
-        return self._gone.is_set() or is_deleting(self.pod)
+        """Whether the Pod is being deleted, is bound to another node, or no longer exists in the API.
+
+        There is no other node: `node.name` has changed, or the name is wrong. As Kubernetes' PodGC, the node
+        ends and deletes such a Pod.
+        """
+        own_name = self._node.settings.name
+        is_bound_elsewhere = (self.pod["spec"].get("nodeName") or own_name) != own_name
+        return self._gone.is_set() or is_deleting(self.pod) or is_bound_elsewhere
 
     def restarted(self) -> "PodRunner":
         """Return a new runner of the same Pod, which adopts the running containers."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet import agent as agent_module
 from serving.embedded.kubelet.agent import Agent
@@ -84,10 +85,35 @@ async def test_pod_that_an_earlier_agent_has_ended_is_not_started_when_a_finaliz
 
 async def test_pod_is_started_when_its_node_name_is_empty(tmp_path: Path, started: list[PodRunner]) -> None:
     node_agent = agent(DataDir(tmp_path))
-    node_agent.changed(None, pod(node="other", uid="v"))
     node_agent.changed(None, pod(node=""))
     await until(lambda: bool(started))
     assert [runner.pod["metadata"]["uid"] for runner in started] == ["u"]
+    await node_agent.close()
+
+
+async def test_pod_is_ended_and_deleted_when_it_is_bound_to_an_earlier_name_of_the_node(
+    tmp_path: Path,
+) -> None:
+    data_dir, api = DataDir(tmp_path), FakeKube()
+    parts: dict[str, Any] = dict.fromkeys(Node.__dataclass_fields__)
+    parts |= {
+        "data_dir": data_dir,
+        "settings": NodeSettings(name="new"),
+        "kube": api,
+        "cgroups": Cgroups(CgroupLayout()),
+        "identities": Identities("127.77", None),
+        "ports": SimpleNamespace(release=lambda *_: None),
+        "system_calls": SimpleNamespace(missing=""),
+    }
+    created = await api.create(kinds.POD, pod(node="local"))
+    record = PodDirectory(data_dir.pods / created["metadata"]["uid"])
+    record.save({**PodIdentity("127.77.0.1", None).record(), "namespace": "default", "name": "p"})
+    node_agent = Agent(Node(**parts))
+    node_agent.changed(None, created)
+    await until(lambda: not node_agent._runners)
+    assert not record.path.exists()
+    with pytest.raises(errors.NotFound):
+        await api.get(kinds.POD, "default", "p")
     await node_agent.close()
 
 
