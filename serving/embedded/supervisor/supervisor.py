@@ -85,6 +85,8 @@ class SupervisedComponent:
     """Set by a start, until the new process is asked."""
     due: float = 0.0
     """When to start it, on the monotonic clock, while it does not run."""
+    check_failed: bool = False
+    """Whether the last check of its process failed, which has been logged."""
     kept: KeptSockets = field(default_factory=KeptSockets)
     """The sockets of its last answer, for its successor."""
 
@@ -180,13 +182,29 @@ class Supervisor:
                 self._excuse(now - checked)
             checked = now
             for component in self._components.values():
-                if component.identity is not None and not processes.is_alive(component.identity):
-                    await self._note_end(component)
-                elif component.identity is not None and self._is_hung(component, now):
-                    self._kill_hung(component)
-                if component.identity is None and clock.monotonic() >= component.due:
-                    await self._start(component)
+                try:
+                    await self._check(component, now)
+                except OSError as error:  # no descriptor or memory is left: the next check may succeed
+                    if not component.check_failed:
+                        log.warning("%s cannot be checked: %s", component.name, error)
+                    component.check_failed = True
+                else:
+                    component.check_failed = False
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _check(self, component: SupervisedComponent, now: float) -> None:
+        """Note the component's end, kill it if it has hung, or start it if that is due.
+
+        Raises:
+            errors.UserError: as `run`.
+            OSError: /proc cannot be read.
+        """
+        if component.identity is not None and not processes.is_alive(component.identity):
+            await self._note_end(component)
+        elif component.identity is not None and self._is_hung(component, now):
+            self._kill_hung(component)
+        if component.identity is None and clock.monotonic() >= component.due:
+            await self._start(component)
 
     def _is_hung(self, component: SupervisedComponent, now: float) -> bool:
         is_silent = restart_policy.is_hung(
@@ -216,9 +234,9 @@ class Supervisor:
                 component.answered += seconds
 
     def _kill_hung(self, component: SupervisedComponent) -> None:
-        log.error("%s has hung: killed", component.name)
         assert component.identity is not None
         processes.send_signal(component.identity, signal.SIGKILL)
+        log.error("%s has hung: killed", component.name)
         # As after a start: the next polls do not kill the process again, and its end counts as a failure.
         component.answered = None
         component.history = restart_policy.started(component.history, clock.monotonic())
