@@ -1,6 +1,7 @@
 """The requests of the API server to the node agent's port, where something else listens."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.apiserver.nodes import node_proxy
 from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 
 
@@ -66,6 +68,35 @@ async def test_malformed_answer_is_a_503_and_trouble(tmp_path: Path, answer: byt
             await proxy.metrics()
         assert refused.value.code == 503
         assert await proxy.trouble()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"],
+    ids=["head", "body"],
+)
+async def test_answer_byte_by_byte_is_a_503_and_trouble_after_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                writer.write(b"a")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.close()
+
+    monkeypatch.setattr(node_proxy, "METRICS_SECONDS", 0.2)
+    monkeypatch.setattr(node_proxy, "ALIVE_SECONDS", 0.2)
+    server = await asyncio.start_server(dribble, "127.0.0.1", 0)
+    async with server, asyncio.timeout(5):
+        proxy = proxy_to(tmp_path, {"port": server.sockets[0].getsockname()[1]})
+        with pytest.raises(errors.ApiError, match=r"no answer within 0\.2 s") as refused:
+            await proxy.metrics()
+        assert refused.value.code == 503
+        assert await proxy.trouble() == "no answer within 0.2 s"
 
 
 @pytest.mark.parametrize("note", [{}, {"port": None}, {"port": "x"}, []])

@@ -1,33 +1,24 @@
 """The HTTP client of the node agent: reads its metrics, and checks that it answers.
 
 Of a cluster's node proxy (`/api/v1/nodes/NAME/proxy/...`) only the paths of metrics are served. The agent is
-another process, which may not run.
+another process, which may not run; another program may then listen at its port.
 """
 
-import asyncio
-import http.client
-import urllib.error
-import urllib.request
+from http import HTTPStatus
 
 from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import status_errors
 from serving.resources import kinds
 from serving.resources.formats import cadvisor
-from serving.system.network.redirects import NoRedirects
+from serving.system.network import http_reading
 
 PATHS = ("metrics", cadvisor.PATH)
 """Paths of a kubelet's metrics. The node agent has one page for both, with all metrics."""
 METRICS_SECONDS = 10.0
-"""Timeout of a request for the metrics: the agent reads some files for each Pod."""
+"""Longest request for the metrics: the agent reads some files for each Pod."""
 ALIVE_SECONDS = 2.0
-"""Timeout of the check that the agent answers, for which it reads no file."""
-PAGE_BYTES = 64 * 1024 * 1024
-"""Longest answer that is read, enough for ten thousand containers. Another process may listen at the port of
-an agent that has ended, and send more."""
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
-_FAILURES = (OSError, KeyError, TypeError, ValueError, http.client.HTTPException)
-"""There is no port file yet, or nothing listens at the port, or another program than the agent does."""
+"""Longest check that the agent answers, for which it reads no file."""
 
 
 class NodeProxy:
@@ -63,34 +54,36 @@ class NodeProxy:
             errors.ApiError: 503, the node agent does not answer.
         """
         try:
-            return await asyncio.to_thread(self._fetch, metrics.PATH, METRICS_SECONDS)
-        except _FAILURES as error:
-            message = f"error trying to reach service: {_reason(error)}"
-            raise errors.ApiError(503, "ServiceUnavailable", message) from error
+            page = await self._fetch(metrics.PATH, METRICS_SECONDS)
+        except errors.Unavailable as error:
+            raise _unavailable(str(error)) from error
+        if page.status != HTTPStatus.OK:
+            raise _unavailable(f"it answered {page.status}")
+        return page.body
 
     async def trouble(self) -> str:
         """Return why the agent does not answer; empty if it does."""
         try:
-            await asyncio.to_thread(self._fetch, "/", ALIVE_SECONDS)
-        except urllib.error.HTTPError:
-            return ""  # the agent answers, with a 404: it has no page `/`
-        except _FAILURES as error:
-            return _reason(error)
+            await self._fetch("/", ALIVE_SECONDS)  # the answer is a 404: the agent has no page `/`
+        except errors.Unavailable as error:
+            return str(error)
         return ""
 
-    def _fetch(self, path: str, seconds: float) -> bytes:
-        """Return the body of a GET of the node agent; raises one of _FAILURES. Blocks."""
-        page = metrics.recorded(self._note)
+    async def _fetch(self, path: str, seconds: float) -> http_reading.Page:
+        """Return a page of the node agent.
+
+        Raises:
+            errors.Unavailable: there is no port file yet, nothing listens at the port, or another program
+                than the agent does.
+        """
         try:
-            with _DIRECT.open(f"http://{page.authority}{path}", timeout=seconds) as response:
-                body: bytes = response.read(PAGE_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            error.close()  # it holds the connection
-            raise
-        if len(body) > PAGE_BYTES:
-            raise ValueError(f"its answer is longer than {PAGE_BYTES} bytes")
-        return body
+            page = metrics.recorded(self._note)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise errors.Unavailable(str(error)) from error
+        async with http_reading.session() as session:
+            url = f"http://{page.authority}{path}"
+            return await http_reading.get(session, url, limit=metrics.MAX_BYTES, seconds=seconds)
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "reason", error))
+def _unavailable(reason: str) -> errors.ApiError:
+    return errors.ApiError(503, "ServiceUnavailable", f"error trying to reach service: {reason}")
