@@ -46,18 +46,21 @@ class PodFacts:
         """Whether it runs or will run."""
         return not self.finished and not self.terminating
 
-    def available_at(self, min_ready_seconds: int) -> dt.datetime | None:
-        """Return the time from which the Pod counts as available; None while it is not ready."""
+    def available_at(self, min_ready_seconds: int, now: dt.datetime) -> dt.datetime | None:
+        """Return the time from which the Pod counts as available; None while it is not ready.
+
+        After the clock was set back, the Pod may be ready since a time in the future: that delays nothing.
+        """
         if not self.ready or self.ready_since is None:
             return None
-        return self.ready_since + dt.timedelta(seconds=min_ready_seconds)
+        return now if self.ready_since > now else self.ready_since + dt.timedelta(seconds=min_ready_seconds)
 
     def available(self, min_ready_seconds: int, now: dt.datetime) -> bool:
         """Whether it is active and has been ready for long enough, as IsPodAvailable of
         k8s.io/kubernetes/pkg/api/v1/pod.
         """
-        since = self.available_at(min_ready_seconds)
-        return self.active and since is not None and (min_ready_seconds == 0 or since <= now)
+        since = self.available_at(min_ready_seconds, now)
+        return self.active and since is not None and since <= now
 
 
 def read(pod: Mapping[str, Any]) -> PodFacts:

@@ -142,12 +142,12 @@ def next_pods(
 
 
 def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
-    """Whether a finished Pod can be replaced."""
+    """Whether a finished Pod can be replaced: its end is long ago, or, as the clock was set back, ahead."""
     return (
         pod.finished
         and not pod.terminating
         and pod.finished_at is not None
-        and pod.finished_at + REPLACE_FAILED_AFTER <= now
+        and not dt.timedelta(0) <= now - pod.finished_at < REPLACE_FAILED_AFTER
     )
 
 
@@ -205,6 +205,6 @@ def next_time(spec: DeploymentSpec, current: list[PodFacts], now: dt.datetime) -
     due += [
         at
         for p in current
-        if p.active and (at := p.available_at(spec.min_ready_seconds)) is not None and at > now
+        if p.active and (at := p.available_at(spec.min_ready_seconds, now)) is not None and at > now
     ]
     return max(min(due) - now, dt.timedelta(0)) if due else None

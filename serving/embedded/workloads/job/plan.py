@@ -274,8 +274,15 @@ def _next(
 def _delay(
     known: JobProgress, attempts: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
 ) -> dt.timedelta:
-    """Return the remaining back-off after the newest failure whose Pod exists; zero or less if it is over."""
-    ends = [p.finished_at for p in attempts if p.attempt in known.failed and p.finished_at is not None]
+    """Return the remaining back-off after the newest failure whose Pod exists; zero or less if it is over.
+
+    After the clock was set back, failures may lie in the future. They delay nothing.
+    """
+    ends = [
+        p.finished_at
+        for p in attempts
+        if p.attempt in known.failed and p.finished_at is not None and p.finished_at <= now
+    ]
     if not ends:
         return dt.timedelta(0)
     return max(ends) + backoff.after(len(known.failed)) - now

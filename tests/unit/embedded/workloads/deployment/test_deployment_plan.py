@@ -229,6 +229,15 @@ def test_failed_pod_is_replaced_after_a_delay() -> None:
     assert len(step.create) == 1
 
 
+def test_times_in_the_future_delay_nothing_when_the_clock_was_set_back() -> None:
+    spec = replace(deployment_spec(1), min_ready_seconds=30)
+    ready = pod("a", age=-3600)
+    assert ready.available(spec.min_ready_seconds, START)
+    assert plan.next_pods(spec, [ready], START, rolled_out="new").requeue_after is None
+    failed = replace(pod("a", ready=False), phase="Failed", finished_at=ready.ready_since)
+    assert [p.name for p in plan.next_pods(spec, [failed], START, rolled_out="new").delete] == ["a"]
+
+
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_same_names_are_planned_when_a_create_is_not_in_the_cache(gone: int) -> None:
     first = plan.next_pods(deployment_spec(3, surge=3), [], START, rolled_out="new").create

@@ -89,6 +89,13 @@ def test_back_off_doubles_after_each_failure() -> None:
     assert plan(WANT, RUNNING, pod(0, "Failed", ago=1)).start == (1,)
 
 
+def test_failure_in_the_future_delays_no_attempt_when_the_clock_was_set_back() -> None:
+    before = pod(0, "Failed", ago=-3600)
+    assert plan(WANT, RUNNING, before).start == (1,)
+    after = plan(WANT, RUNNING, before, pod(1, "Failed", ago=0))
+    assert (after.start, after.requeue_after) == ((), dt.timedelta(seconds=2))
+
+
 def test_job_fails_when_failures_exceed_the_limit() -> None:
     spec = replace(WANT, backoff_limit=1)
     planned = plan(spec, RUNNING, pod(0, "Failed"), pod(1, "Failed"), pod(2))
