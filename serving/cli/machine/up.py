@@ -157,17 +157,20 @@ def down(data_dir: OwnDataDir = None) -> None:
         raise errors.UserError(message) from error
     if not is_there:
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
-    if record is not None and processes.send_signal(record[0], signal.SIGTERM):
+    patience = 0.0
+    if has_run := record is not None and processes.send_signal(record[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
         if not asyncio.run(has_ended_within(record[0], _longest_stop(where))):
             raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")
-    else:
-        with supervisor.owned(where):
-            settings = _last_settings(where)
-            keeper = supervisor.Supervisor(where, (), settings.supervisor)
-            adopted = keeper.adopt()
+        patience = _longest_stop(where)  # another `down` may be stopping what is left
+    # A forced or killed `up` leaves processes; after any other end of it there are none.
+    with supervisor.owned(where, patience=patience):
+        settings = _last_settings(where)
+        keeper = supervisor.Supervisor(where, (), settings.supervisor)
+        adopted = keeper.adopt()
+        if adopted or not has_run:
             print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
-            asyncio.run(_stop(keeper, where, settings))
+        asyncio.run(_stop(keeper, where, settings))
     print("Stopped.")
 
 

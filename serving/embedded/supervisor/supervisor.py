@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +36,8 @@ ASK_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def owned(data_dir: DataDir) -> Iterator[None]:
-    """Own the data directory, one process at a time.
+def owned(data_dir: DataDir, *, patience: float = 0.0) -> Iterator[None]:
+    """Own the data directory, one process at a time; wait at most `patience` seconds for its owner to end.
 
     Raises:
         errors.UserError: another process owns it, another user could change it, or it cannot be used.
@@ -44,7 +45,9 @@ def owned(data_dir: DataDir) -> Iterator[None]:
     try:
         data_dir.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         ownership.restrict_to_owner(data_dir.root)
-        lock = locks.try_lock(data_dir.lock)
+        deadline = clock.monotonic() + patience
+        while (lock := locks.try_lock(data_dir.lock)) is None and clock.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
     except OSError as error:
         raise errors.UserError(
             f"cannot use {data_dir.root}: {error.strerror}; choose another with --data-dir"

@@ -16,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.data_dir import DataDir
+from serving.embedded.kubelet import shutdown
 from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.router.envoy.process.envoy_process import EnvoyProcess
@@ -90,7 +91,8 @@ def families(url: str) -> list[Metric]:
 
 def end(data_dir: DataDir) -> None:
     """Stop what a test has left running."""
-    if running(data_dir) or processes.read_running(data_dir.identity("up")):
+    is_up = processes.read_running(data_dir.identity("up")) is not None
+    if is_up or running(data_dir) or shutdown.running(data_dir):
         slipway("down", "--data-dir", str(data_dir.root))
     assert not running(data_dir), "processes are still running"
 
@@ -199,6 +201,42 @@ def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:
     assert completed.returncode == 0, completed.stderr
     assert not running(data_dir)
     assert not data_dir.prometheus_targets.exists()
+
+
+STUBBORN = """
+apiVersion: v1
+kind: Pod
+metadata: {name: stubborn, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 12
+  containers:
+  - name: main
+    image: slipway.dev/runtimes/python
+    command: [sh, -c, "trap '' TERM; while true; do sleep 1; done"]
+"""
+
+
+@pytest.mark.parametrize("end_up", ["forced", "killed"])
+def test_down_stops_the_replicas_of_an_up_that_is_forced_or_killed_meanwhile(
+    data_dir: DataDir, tmp_path: Path, end_up: str
+) -> None:
+    up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(STUBBORN)
+    assert slipway("apply", "-f", str(manifest), "--data-dir", str(data_dir.root)).returncode == 0
+    until(lambda: bool(shutdown.running(data_dir)), "the Pod runs")
+    command = [sys.executable, "-m", "serving.app", "down", "--data-dir", str(data_dir.root)]
+    first_down = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    until(lambda: "node" not in running(data_dir), "up waits for the Pod")
+    if end_up == "forced":
+        assert slipway(*command[3:]).returncode == 0
+    else:
+        up.process.kill()
+    assert first_down.wait(90) == 0
+    assert up.process.wait(0) != 0
+    assert shutdown.running(data_dir) == []
+    assert running(data_dir) == {}
+    assert EnvoyProcess(data_dir, DEFAULTS.gateway).running() is None
 
 
 def test_up_that_cannot_start_leaves_running_what_it_has_adopted(data_dir: DataDir) -> None:
