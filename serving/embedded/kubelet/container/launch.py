@@ -6,8 +6,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ class Started:
     forked: bool
     remark: str = ""
     """Why a container that could be forked was executed; else empty."""
+    not_limited: Mapping[str, str] = field(default_factory=dict)
+    """Why a resource of this run could not be limited, by resource."""
 
 
 async def prepare(
@@ -261,10 +263,11 @@ def start(launch: Launch, **details: Any) -> Started:
             remark = str(error)  # the container is executed instead
             if error.reason == "ZygoteStuck":
                 node.zygotes.check(launch.zygote)
-        specification = _complete(launch, _create_cgroups(launch, limits), nonce, join=True)
+        group = _create_cgroups(launch, limits)
+        specification = _complete(launch, group, nonce, join=True)
         isolated = node.isolation is not None
         pidfd, connection = spawn_shim(run.path / SHIM_ERRORS, specification, listeners, isolated=isolated)
-        return Started(pidfd, connection, forked=False, remark=remark)
+        return Started(pidfd, connection, forked=False, remark=remark, not_limited=group.not_limited)
 
 
 @contextlib.contextmanager
@@ -319,14 +322,14 @@ def _start_forked(
         own_limits = cgroup_limits.without_inherited(limits, process.inherited)
         if process.groups:  # the process waits in cgroups of its own
             group = launch.node.cgroups.limit_spare(process.groups, own_limits)
-            specification = _complete(launch, group, nonce, join=False)
         else:
-            specification = _complete(launch, _create_cgroups(launch, own_limits), nonce, join=True)
+            group = _create_cgroups(launch, own_limits)
+        specification = _complete(launch, group, nonce, join=not process.groups)
     except (ValueError, OSError) as error:
         process.dismiss()
         raise errors.Temporary("NotForked", str(error)) from error
     process.send(specification, listeners)
-    return Started(process.pidfd, process.connection, forked=True)
+    return Started(process.pidfd, process.connection, forked=True, not_limited=group.not_limited)
 
 
 def _create_cgroups(launch: Launch, limits: ContainerLimits) -> ContainerCgroups:

@@ -68,6 +68,8 @@ class PodRunner:
         """Starts by this runner of containers that are not ready yet."""
         self._trace: start_trace.StartTrace | None = None
         """The phases of the last start by this runner, for the Pod's status."""
+        self._not_limited: dict[str, Mapping[str, str]] = {}
+        """Of runs that this runner has started, by container: why a resource could not be limited."""
 
     @property
     def gone(self) -> bool:
@@ -283,6 +285,7 @@ class PodRunner:
         # `blocked` is kept: the shim may still fail. The monitor clears it once the start is recorded.
         self._containers.update(name, run=run, previous_run=state.run, started=False, ready=False)
         method: start_trace.StartMethod = "Zygote" if started.forked else "Cold"
+        self._not_limited[name] = started.not_limited
         self._starts[name] = start_trace.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
         if started.remark:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
@@ -452,6 +455,11 @@ class PodRunner:
     def _report(self, plan: lifecycle.StartPlan) -> None:
         """Compute the status, and pass it to the writer."""
         limits = [resource_limits.limits(spec) for spec in self._containers.specs.values()]
+        not_limited = {
+            resource: reason
+            for failed in (*self._not_limited.values(), self._node.cgroups.missing)
+            for resource, reason in failed.items()
+        }
         status = pod_status.status(
             self._uid,
             self._policy,
@@ -463,7 +471,7 @@ class PodRunner:
             old=self._writer.latest,
             terminating=self._containers.terminating,
             backing_off=plan.backing_off,
-            not_enforced=cgroup_limits.not_enforced(limits, self._node.cgroups.missing),
+            not_enforced=cgroup_limits.not_enforced(limits, not_limited),
             limited=any(limit != resource_limits.ContainerLimits() for limit in limits),
             not_filtered=self._node.system_calls.missing,
             trace=self._trace,

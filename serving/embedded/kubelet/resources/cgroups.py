@@ -1,9 +1,9 @@
-"""Makes, limits and removes cgroups, and records the resources that cannot be limited."""
+"""Makes, limits and removes cgroups, and reports the resources that cannot be limited."""
 
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +49,8 @@ class ContainerCgroups:
     """cgroup.kill, which ends all processes of the cgroup; None without a cgroup of v2."""
     oom_file: str | None = None
     """The file that counts OOM kills; None where no memory controller is usable."""
+    not_limited: Mapping[str, str] = field(default_factory=dict)
+    """Why a resource of this container could not be limited, by resource, beside `Cgroups.missing`."""
 
 
 @dataclass
@@ -57,12 +59,12 @@ class Cgroups:
 
     layout: CgroupLayout
     missing: dict[str, str] = field(default_factory=dict)
-    """Why a resource (`cpu`, `memory`, `pids`) cannot be limited, by resource."""
+    """Why a resource (`cpu`, `memory`, `pids`) of no container can be limited, by resource."""
     pids_limit: int = 0
     """Most processes and threads of a Pod; 0 is no limit."""
 
     def create(self, uid: str, container: str, limits: ContainerLimits) -> ContainerCgroups:
-        """Make and limit a container's cgroups; resources that cannot be limited are added to `missing`."""
+        """Make and limit a container's cgroups."""
         joined = []
         name = f"{TOP}/{uid}/{_directory(container)}"
         for root in self.layout.roots:
@@ -74,8 +76,8 @@ class Cgroups:
                 joined.append(f"{root}/{name}")
             except OSError as error:
                 log.info("no cgroup below %s: %s", root, error)
-        self._write(process_limit_writes(self.layout, f"{TOP}/{uid}", self.pids_limit))
-        return self._limit(name, joined, limits)
+        pods_writes = process_limit_writes(self.layout, f"{TOP}/{uid}", self.pids_limit)
+        return self._limit(name, joined, limits, pods_writes)
 
     def make_spares(self) -> list[str]:
         """Make and return the directories in which zygotes make the cgroups of spare processes.
@@ -104,10 +106,16 @@ class Cgroups:
         """Limit the cgroups in which a forked process waits.
 
         They are not below a cgroup of the Pod: this container alone gets the Pod's limit of processes.
+
+        Raises:
+            OSError: a limit cannot be written: the process uses more, or has ended and removed its cgroups.
         """
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
-        self._write(process_limit_writes(self.layout, name, self.pids_limit))
-        return self._limit(name, groups, limits)
+        pods_writes = process_limit_writes(self.layout, name, self.pids_limit)
+        limited = self._limit(name, groups, limits, pods_writes)
+        if limited.not_limited:
+            raise OSError("; ".join(limited.not_limited.values()))
+        return limited
 
     def sweep_spares(self) -> None:
         """Remove the cgroups of forked processes that are gone; the kernel refuses to remove those in use."""
@@ -117,24 +125,37 @@ class Cgroups:
                     if group.is_dir():
                         cgroup_files.remove(group)
 
-    def _limit(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        """Limit the cgroups `joined`, whose path below each hierarchy is `name`."""
-        self._write(limit_writes(self.layout, name, limits))
+    def _limit(
+        self,
+        name: str,
+        joined: Sequence[str],
+        limits: ContainerLimits,
+        pods_writes: Sequence[tuple[str, str]],
+    ) -> ContainerCgroups:
+        """Limit the cgroups `joined`, whose path below each hierarchy is `name`.
+
+        `pods_writes` are (file, text) of the limits of its Pod, which are written first.
+        """
+        not_limited = self._write([*pods_writes, *limit_writes(self.layout, name, limits)])
         unified = f"{self.layout.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
-        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name))
+        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name), not_limited)
 
-    def _write(self, limits: Sequence[tuple[str, str]]) -> None:
-        """Write each (file, text); record the resource of a file that cannot be written in `missing`."""
+    def _write(self, limits: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Write each (file, text); return the reasons, by resource, for files that cannot be written.
+
+        Those of `missing` are not repeated: they tell the user what to do.
+        """
+        failed: dict[str, str] = {}
         for path, text in limits:
             try:
                 Path(path).write_text(text)
             except OSError as error:
                 file = path.rsplit("/", 1)[-1]
-                if file not in OPTIONAL_FILES:
-                    resource = file.split(".")[0]
-                    # A reason that `detect` recorded is kept: it tells the user what to do.
-                    self.missing.setdefault(resource, f"{file}: {error.strerror}")
+                resource = file.split(".")[0]
+                if file not in OPTIONAL_FILES and resource not in self.missing:
+                    failed.setdefault(resource, f"{file}: {error.strerror}")
+        return failed
 
     def _make(self, root: str, uid: str, container: str) -> None:
         """Make a container's cgroup and those above it in the hierarchy at `root`."""

@@ -26,7 +26,8 @@ from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
-from serving.resources import kinds
+from serving.resources import kinds, names
+from serving.resources.kubernetes.conditions import find
 from serving.resources.kubernetes.events import EventToEmit
 from serving.settings import NodeSettings
 from serving.system.isolation.cgroup_layout import CgroupLayout
@@ -147,6 +148,35 @@ async def test_containers_are_reported_during_the_pull_of_an_image(
         run = ContainerRun(0, started_at=clock.now(), exit=ContainerExit(1, "Error"))
         runner._containers.update("other", run=run)
         await until(lambda: runner._writer.latest["phase"] == "Running", "the end is reported")
+
+
+async def test_failed_limit_of_a_start_is_in_the_status_of_its_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def prepare(_node: Node, _pod: Object, _container: Object, run: object, _: object) -> object:
+        return SimpleNamespace(run=run, fetch=0.0, verify=0.0)
+
+    async def await_imports(_: object) -> None:
+        return
+
+    def start(prepared: SimpleNamespace, **_: object) -> Started:
+        prepared.run.begin()
+        connection, shim_end = socket.socketpair()
+        shim_end.close()
+        pidfd = os.pidfd_open(os.posix_spawn("/bin/true", ["true"], {}))
+        return Started(pidfd, connection, forked=True, not_limited={"memory": "memory.max: busy"})
+
+    monkeypatch.setattr(launch, "prepare", prepare)
+    monkeypatch.setattr(launch, "await_imports", await_imports)
+    monkeypatch.setattr(launch, "start", start)
+    node = PlayedNode(DataDir(tmp_path)).node()
+    runner = PodRunner(node, pod(resources={"limits": {"memory": "1Gi"}}))
+    async with running(runner.run()):
+        await until(lambda: bool(runner._writer.latest))
+    enforced = find(runner._writer.latest["conditions"], names.LIMITS_ENFORCED_CONDITION)
+    assert enforced is not None
+    assert enforced["message"] == "memory: memory.max: busy"
+    assert node.cgroups.missing == {}
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

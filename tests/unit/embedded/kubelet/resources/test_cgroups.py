@@ -18,18 +18,19 @@ def test_processes_of_all_containers_are_limited_together_except_of_forked_ones(
     assert (tmp_path / TOP / "uid" / "pids.max").read_text() == "7"
     spare = tmp_path / TOP / SPARES / "12"
     spare.mkdir(parents=True)
-    cgroups.limit_spare([str(spare)], ContainerLimits())
+    limited = cgroups.limit_spare([str(spare)], ContainerLimits())
     assert (spare / "pids.max").read_text() == "7"
-    assert cgroups.missing == {}
+    assert limited.not_limited == {}
 
 
 def test_container_has_cgroups_when_its_name_is_that_of_a_file_of_the_kernel(tmp_path: Path) -> None:
     cgroups = Cgroups(CgroupLayout(cpu_v1=str(tmp_path)))
     (tmp_path / TOP / "uid").mkdir(parents=True)
     (tmp_path / TOP / "uid" / "tasks").touch()  # every directory of v1 has it
-    (group,) = cgroups.create("uid", "tasks", ContainerLimits(cpu=Decimal(1))).paths
+    created = cgroups.create("uid", "tasks", ContainerLimits(cpu=Decimal(1)))
+    (group,) = created.paths
     assert Path(group, "cpu.cfs_quota_us").read_text() == "100000"
-    assert cgroups.missing == {}
+    assert created.not_limited == {}
     assert cgroups.paths("uid", "tasks") == [group]
     for file in Path(group).iterdir():
         file.unlink()  # the kernel removes its files with the directory
@@ -63,8 +64,24 @@ def test_reason_of_the_nodes_start_stays_when_a_limit_cannot_be_written(
     root = tmp_path / "none"
     monkeypatch.setattr(cgroup_files, "machine_layout", lambda: CgroupLayout(cpu_v1=str(root)))
     cgroups = detect()
-    cgroups.create("uid", "main", ContainerLimits(cpu=Decimal(1)))
+    assert cgroups.create("uid", "main", ContainerLimits(cpu=Decimal(1))).not_limited == {}
     assert cgroups.missing["cpu"] == f"{root}: No such file or directory"
+
+
+def test_failed_limit_is_that_of_its_container_alone(tmp_path: Path) -> None:
+    cgroups, limits = Cgroups(CgroupLayout(cpu_v1=str(tmp_path))), ContainerLimits(cpu=Decimal(1))
+    (tmp_path / TOP / "uid" / "failing" / "cpu.cfs_quota_us").mkdir(parents=True)
+    failing = cgroups.create("uid", "failing", limits)
+    assert failing.not_limited == {"cpu": "cpu.cfs_quota_us: Is a directory"}
+    assert cgroups.create("uid", "other", limits).not_limited == {}
+    assert cgroups.missing == {}
+
+
+def test_spare_process_is_refused_when_it_has_removed_its_cgroups(tmp_path: Path) -> None:
+    cgroups = Cgroups(CgroupLayout(memory_v1=str(tmp_path)))
+    with pytest.raises(OSError, match=r"memory\.limit_in_bytes: No such file or directory"):
+        cgroups.limit_spare([f"{tmp_path}/{TOP}/{SPARES}/12"], ContainerLimits(memory=1 << 30))
+    assert cgroups.missing == {}
 
 
 @pytest.mark.root
@@ -77,8 +94,8 @@ def test_limit_of_an_ordinary_user_is_not_enforced_for_the_reason_of_its_start()
         try:
             os.setresuid(65_534, 65_534, 65_534)
             cgroups, limits = detect(pids_limit=1), ContainerLimits(Decimal(1), 1 << 30)
-            cgroups.create("uid", "main", limits)
-            os.write(writer, not_enforced([limits], cgroups.missing).encode())
+            created = cgroups.create("uid", "main", limits)
+            os.write(writer, not_enforced([limits], {**created.not_limited, **cgroups.missing}).encode())
         finally:
             os._exit(0)
     os.close(writer)
