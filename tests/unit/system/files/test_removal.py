@@ -1,10 +1,14 @@
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from serving.system.files import removal
 from tests.rig.machine.deep_directories import make_deep
+
+OTHER_USER = 65_534
 
 
 def test_tree_is_removed_at_every_depth(tmp_path: Path) -> None:
@@ -57,3 +61,47 @@ def test_removal_ends_when_a_directory_cannot_be_removed(
     monkeypatch.setattr(os, "rmdir", refuse)
     removal.remove_tree(tmp_path / "tree")
     assert sorted(path.name for path in (tmp_path / "tree").iterdir()) == ["closed"]
+
+
+def test_directories_that_their_owner_may_not_write_are_removed() -> None:
+    work = tempfile.mkdtemp()  # pytest's own directories are closed to other users
+    tree, outside = Path(work, "tree"), Path(work, "outside")
+    try:
+        Path(work).chmod(0o777)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                if os.geteuid() == 0:
+                    os.setresuid(OTHER_USER, OTHER_USER, OTHER_USER)
+                outside.mkdir(mode=0o500)
+                (tree / "sealed" / "models" / "closed" / "inner").mkdir(parents=True)
+                (tree / "sealed" / "models" / "file").touch(0o400)
+                (tree / "sealed" / "link").symlink_to(outside)
+                (tree / "sealed" / "models" / "closed").chmod(0)
+                (tree / "sealed" / "models").chmod(0o555)
+                (tree / "sealed").chmod(0o555)
+                tree.chmod(0)
+                removal.remove_tree(tree)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        assert not tree.exists()
+        assert outside.stat().st_mode & 0o777 == 0o500
+    finally:
+        shutil.rmtree(work)
+
+
+def test_tree_that_stays_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    removal.remove_tree(tree)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tree} cannot be removed: Operation not permitted"
+    ]
