@@ -1,9 +1,11 @@
-"""Commands in a container whose process does not run its program yet."""
+"""Commands in containers: their wait for its program, their variables, and their end."""
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,6 +16,8 @@ from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.spawning import shim_command
 from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.system import processes
+from tests.rig.control_plane.convergence import until
 
 
 def target(pid: int) -> RunningContainer:
@@ -43,3 +47,22 @@ async def test_command_has_the_variables_of_the_container_when_its_program_runs(
         finally:
             process.kill()
     assert code == 0
+
+
+@pytest.mark.parametrize("ends_by", ["timeout", "cancellation"])
+async def test_children_of_a_command_end_when_it_is_killed(tmp_path: Path, ends_by: str) -> None:
+    note = tmp_path / "pid"
+    argv = ["sh", "-c", f"sleep 1000 & echo $! > {note}.new; mv {note}.new {note}; wait"]
+    with subprocess.Popen(["sleep", "99"], env={"PATH": os.defpath}) as process:  # noqa: ASYNC220 fast
+        try:
+            seconds = 3.0 if ends_by == "timeout" else 60.0
+            command = asyncio.create_task(exec_command.run(target(process.pid), argv, seconds))
+            await until(note.exists)
+            if ends_by == "cancellation":
+                command.cancel()
+            await asyncio.wait([command], timeout=20)
+            assert command.done()
+            assert command.cancelled() or isinstance(command.exception(), TimeoutError)
+        finally:
+            process.kill()
+    await until(lambda: processes.identity_of(int(note.read_text())) is None, "the child has ended")

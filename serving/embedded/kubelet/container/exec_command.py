@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,8 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
     Waits until the container's program runs: before, its process has other variables and namespaces.
 
     Raises:
-        TimeoutError: the wait and the command took longer than `timeout` seconds; the command was killed, as
-            by a cancellation.
+        TimeoutError: the wait and the command took longer than `timeout` seconds; the command and its
+            children were killed, as by a cancellation.
         OSError: the container is gone.
     """
     async with asyncio.timeout(timeout):
@@ -88,12 +89,14 @@ async def _run(target: RunningContainer, argv: list[str]) -> int:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         env={"PATH": os.defpath},
+        start_new_session=True,
     )
     try:
         await process.communicate(orjson.dumps(spec))
     except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        if process.returncode is None:  # else another group may have the number
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         raise
     assert process.returncode is not None
