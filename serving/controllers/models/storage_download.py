@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import fsspec
 from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
@@ -25,6 +26,9 @@ _PARALLEL = 4
 """Concurrent downloads: one stream from an object store seldom fills the link."""
 _OF_THIS_MACHINE = frozenset({"file", "local", "asynclocal"})
 """fsspec's protocols of the machine's own files, of the package morefs too."""
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
+"""Of http:// and https://: aiohttp's default ends each download after five minutes, however fast it is; here
+only a server that sends nothing for a minute ends it."""
 _TOKENS = "fetched.json"
 """File with the token of each file of the latest listing, by path."""
 _FILES = "files"
@@ -74,7 +78,9 @@ def fetch(uri: str, into: Path, report: Callable[[str], None]) -> Path:
         errors.Temporary: `SourceUnavailable`, `SourceForbidden`, `OutputStillChanging`, `DiskFull`.
     """
     with _storage_errors(uri), disk.full_disk_mapped():
-        system, root = fsspec.core.url_to_fs(uri, skip_instance_cache=True)
+        # A user's configuration of fsspec may have other options of the session, such as a login.
+        options = {"get_client": _session} if uri.startswith(("http://", "https://")) else {}
+        system, root = fsspec.core.url_to_fs(uri, skip_instance_cache=True, **options)
         _check_remote(system, uri)
         listing = _list(system, uri, root)
         target = into / _FILES
@@ -82,6 +88,10 @@ def fetch(uri: str, into: Path, report: Callable[[str], None]) -> Path:
         if _tokens(_list(system, uri, root)) != _tokens(listing):
             raise errors.Temporary("OutputStillChanging", f"{uri}: files changed while they were fetched")
     return target
+
+
+async def _session(**options: Any) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(**{"timeout": _TIMEOUT, **options})
 
 
 @contextmanager

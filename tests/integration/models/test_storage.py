@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -10,6 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import aiohttp.client
 import fsspec
 import fsspec.asyn
 import pytest
@@ -73,6 +75,9 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), partial(Files, directory=str(directory)))
         self.directory = directory
         self.before: Callable[[str], None] = lambda path: None
+        self.halfway: Callable[[], None] = lambda: None
+        """Called when half of a file is sent."""
+        self.logins: list[str] = []
         self.etags: Iterator[int] | None = None
         self.uri = f"http://127.0.0.1:{self.server_address[1]}"
         self._written = 0
@@ -92,7 +97,14 @@ class Files(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.before(self.path)
+        self.server.logins.append(self.headers.get("X-Login", ""))
         super().do_GET()
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        data = source.read()
+        outputfile.write(data[: len(data) // 2])
+        self.server.halfway()
+        outputfile.write(data[len(data) // 2 :])
 
     def end_headers(self) -> None:
         if self.server.etags is not None:
@@ -202,6 +214,23 @@ def test_a_file_is_unchanged_when_each_server_of_a_mirror_has_its_own_etag(
 ) -> None:
     web.etags = itertools.count()
     assert fetch(tmp_path / "in", f"{web.uri}/")["model.joblib"]
+
+
+@pytest.mark.parametrize("path", ["/model.joblib", "/"])
+def test_a_file_of_an_http_server_is_fetched_when_it_takes_longer_than_the_timeout_of_the_client(
+    tmp_path: Path, web: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=0.2))
+    web.halfway = partial(time.sleep, 0.5)
+    assert fetch(tmp_path / "in", web.uri + path)["model.joblib"] == FILES["model.joblib"]
+
+
+def test_a_login_in_the_configuration_of_fsspec_is_sent_to_an_http_server(
+    tmp_path: Path, web: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "http", {"client_kwargs": {"headers": {"X-Login": "reader"}}})
+    assert fetch(tmp_path / "in", f"{web.uri}/model.joblib")
+    assert "reader" in web.logins
 
 
 def test_progress_has_the_size_that_an_http_server_names(tmp_path: Path, web: Server) -> None:
