@@ -30,6 +30,7 @@ from serving.resources.engine import Engine
 from serving.resources.kubernetes import conditions
 from serving.resources.kubernetes.cluster_versions import ClusterVersions
 from serving.resources.kubernetes.conditions import Condition
+from serving.resources.tuning.experiment_status import is_over
 from serving.resources.tuning.trial import FINISHED
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import ControllerSettings, RuntimeImageSettings
@@ -91,7 +92,7 @@ class ExperimentController:
     async def reconcile(self, key: Key) -> Result | None:
         """Advance one experiment by a step: request a plan from the search worker, and carry it out."""
         experiment = self._experiments.get(*key)
-        if experiment is None or is_deleting(experiment) or _is_over(experiment):
+        if experiment is None or is_deleting(experiment) or is_over(experiment):
             return None
         reads_nodes = self._volume == AUTO or self._may_choose_gpu_mechanism(experiment)
         cluster = await self._version_reader.read() if reads_nodes else None
@@ -224,13 +225,6 @@ class ExperimentController:
         """Reconcile the experiments whose `target.<field>` names this object."""
         for experiment in self._experiments.by_index(_TARGET, f"{field} {key}"):
             self._loop.add(Key.of(experiment))
-
-
-def _is_over(experiment: Object) -> bool:
-    """Return whether the experiment has finished with its present spec."""
-    status = experiment.get("status") or {}
-    current = status.get("observedGeneration") == experiment["metadata"].get("generation")
-    return current and status.get("phase") in FINISHED
 
 
 def version_inputs(version: Object) -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""Which ModelVersions are in use, from the caches of Inferences, Deployments and Pods.
+"""Which ModelVersions are in use, from the caches of their users.
 
 The Pods are those of Inferences. Other Pods that mount a model image are known by their node's pins in the
 store.
@@ -19,6 +19,8 @@ _VERSIONS_OF: Mapping[Kind, Callable[[Mapping[str, Any]], frozenset[str]]] = {
     kinds.INFERENCE: retention.versions_of_inference,
     kinds.DEPLOYMENT: retention.versions_of_deployment,
     kinds.POD: retention.versions_of_pod,
+    kinds.PROFILING_EXPERIMENT: retention.versions_of_experiment,
+    kinds.TRIAL: retention.versions_of_trial,
 }
 
 

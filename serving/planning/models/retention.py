@@ -11,6 +11,7 @@ from serving.resources import names
 from serving.resources.kubernetes import conditions, pod_phases
 from serving.resources.kubernetes.cluster_versions import ClusterVersions
 from serving.resources.kubernetes.conditions import Condition
+from serving.resources.tuning import experiment_status, trial
 
 RELEASED = "Released"
 """Condition of a ModelVersion that is being deleted: False, with the users, while the version is in use."""
@@ -42,6 +43,18 @@ def versions_of_pod(pod: Mapping[str, Any]) -> frozenset[str]:
     if pod_phases.has_ended(pod):
         return frozenset()
     return _annotated_version(pod["metadata"])
+
+
+def versions_of_experiment(experiment: Mapping[str, Any]) -> frozenset[str]:
+    """Return the version that an experiment tunes, also between two Trials; none once it is over."""
+    version = experiment["spec"]["target"].get("modelVersion")
+    return frozenset({version}) if version and not experiment_status.is_over(experiment) else frozenset()
+
+
+def versions_of_trial(measured: Mapping[str, Any]) -> frozenset[str]:
+    """Return the version that a Trial measures, also before its Deployment exists; none once it has ended."""
+    version, status = measured["spec"].get("modelVersion"), measured.get("status") or {}
+    return frozenset({version}) if version and status.get("phase") not in trial.FINISHED else frozenset()
 
 
 def _annotated_version(meta: Mapping[str, Any]) -> frozenset[str]:

@@ -1,11 +1,13 @@
 """The status of a ProfilingExperiment: its progress, and the recommended spec with the reason for it."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from serving.resources.base import Base, Conditions, list_map
 from serving.resources.tuning.experiment import Setting
+from serving.resources.tuning.trial import FINISHED
 
 Rule = Literal["OnlySafe", "HigherProbability", "EqualProbability", "BetterObjective", "EqualObjective"]
 """Why a spec was chosen and not another of the same price; `MeasuredAlternative.rule` describes each."""
@@ -131,3 +133,10 @@ class ProfilingExperimentStatus(Base):
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     observed_generation: int = 0
     conditions: Conditions = []
+
+
+def is_over(experiment: Mapping[str, Any]) -> bool:
+    """Whether a ProfilingExperiment has finished with its present spec."""
+    status = experiment.get("status") or {}
+    is_current = status.get("observedGeneration") == experiment["metadata"].get("generation")
+    return is_current and status.get("phase") in FINISHED

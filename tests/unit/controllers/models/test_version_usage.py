@@ -50,6 +50,23 @@ def test_usage_changes_with_the_first_user_and_without_the_last() -> None:
     assert (changes, usage.is_used(V1), usage.is_used(V2)) == ([V1], False, True)
 
 
+def test_version_is_in_use_between_two_trials_of_an_experiment() -> None:
+    watches, changes = Watches(FakeKube()), []
+    usage = VersionUsage(watches, changes.append)
+    meta = {"namespace": "default", "generation": 1}
+    experiment = {"metadata": {**meta, "name": "e"}, "spec": {"target": {"modelVersion": "v1"}}}
+    trial = {"metadata": {**meta, "name": "e-1"}, "spec": {"modelVersion": "v1"}}
+    experiments, trials = watches.of(kinds.PROFILING_EXPERIMENT), watches.of(kinds.TRIAL)
+    show(experiments, experiment)
+    show(trials, trial)
+    assert usage.users(V1) == ["ProfilingExperiment e", "Trial e-1"]
+    show(trials, {**trial, "status": {"phase": "Succeeded"}})
+    assert usage.users(V1) == ["ProfilingExperiment e"]
+    changes.clear()
+    show(experiments, {**experiment, "status": {"phase": "Succeeded", "observedGeneration": 1}})
+    assert (changes, usage.is_used(V1)) == ([V1], False)
+
+
 def version(name: str, digest: str, *, deleting: bool) -> Object:
     meta: Object = {
         "name": name,

@@ -125,3 +125,36 @@ def test_used_versions_are_read_from_specs_revisions_and_running_pods() -> None:
     assert retention.versions_of_deployment({"spec": {}}) == set()
     assert retention.versions_of_pod({"metadata": annotated, "status": {"phase": "Running"}}) == {"v1"}
     assert retention.versions_of_pod({"metadata": annotated, "status": {"phase": "Failed"}}) == set()
+
+
+@pytest.mark.parametrize(
+    ("status", "versions"),
+    [
+        (None, {"v1"}),
+        ({"phase": "Running", "observedGeneration": 2}, {"v1"}),
+        ({"phase": "Suspended", "observedGeneration": 2}, {"v1"}),
+        ({"phase": "Succeeded", "observedGeneration": 1}, {"v1"}),
+        ({"phase": "Succeeded", "observedGeneration": 2}, set()),
+        ({"phase": "Failed", "observedGeneration": 2}, set()),
+    ],
+)
+def test_version_is_used_by_an_experiment_until_its_present_spec_is_over(
+    status: Object | None, versions: set[str]
+) -> None:
+    experiment = {
+        "metadata": {"name": "e", "generation": 2},
+        "spec": {"target": {"modelVersion": "v1"}},
+        **({"status": status} if status else {}),
+    }
+    assert retention.versions_of_experiment(experiment) == versions
+    of_inference = {**experiment, "spec": {"target": {"inference": "digits"}}}
+    assert retention.versions_of_experiment(of_inference) == set()
+
+
+@pytest.mark.parametrize(
+    ("phase", "versions"), [("", {"v1"}), ("Measuring", {"v1"}), ("Succeeded", set()), ("Failed", set())]
+)
+def test_version_is_used_by_a_trial_until_it_has_ended(phase: str, versions: set[str]) -> None:
+    status = {"phase": phase}
+    assert retention.versions_of_trial({"spec": {"modelVersion": "v1"}, "status": status}) == versions
+    assert retention.versions_of_trial({"spec": {}, "status": status}) == set()
