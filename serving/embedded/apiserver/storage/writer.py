@@ -28,11 +28,16 @@ _UID_BYTES, _SUFFIX_CHARACTERS = 16, 5
 DEFAULT_NAMESPACE = "default"
 
 
-def _request(stored_kinds: StoredKinds, options: WriteOptions, *, creates: bool = False) -> WriteRequest:
-    """Return a write request as of now; that of a creation has a uid and a name suffix."""
+def _request(stored_kinds: StoredKinds, options: WriteOptions) -> WriteRequest:
+    """Return a write request as of now."""
+    return WriteRequest(stored_kinds, options, _format_second(clock.now().replace(microsecond=0)))
+
+
+def _creation_request(stored_kinds: StoredKinds, options: WriteOptions, newest: str) -> WriteRequest:
+    """Return a write request with a uid and a name suffix, as of now, or after `newest` if that is later."""
     now = _format_second(clock.now().replace(microsecond=0))
-    if not creates:
-        return WriteRequest(stored_kinds, options, now)
+    if now < newest:
+        now = clock.rfc3339(clock.parse(newest) + dt.timedelta(seconds=1))
     random = secrets.token_bytes(_UID_BYTES + _SUFFIX_CHARACTERS)
     uid = str(uuid.UUID(bytes=random[:_UID_BYTES], version=4))
     suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in random[_UID_BYTES:])
@@ -64,6 +69,8 @@ class ObjectWriter:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
+        self._newest: dict[Kind, str] = {}
+        """The newest creation time of each custom kind of which this process has created an object."""
 
     async def start(self) -> None:
         """Create the namespace `default` where it is missing."""
@@ -84,8 +91,24 @@ class ObjectWriter:
             errors.AlreadyExists: the name is taken.
             errors.ApiError: 404 for a missing namespace, 403 for a terminating one, 4xx for a bad object.
         """
-        outcome = write_path.create(kind, namespace, body, _request(self.store.kinds, options, creates=True))
+        request = _creation_request(self.store.kinds, options, self._newest_creation(kind))
+        outcome = write_path.create(kind, namespace, body, request)
         return await self._insert(kind, namespace, outcome, options)
+
+    def _newest_creation(self, kind: Kind) -> str:
+        """Return the newest creation time of the objects of a custom kind; empty without one.
+
+        The next object is not older, though the clock was set back: the order of ModelVersions decides which
+        of them retention deletes.
+        """
+        if kind not in self.store.kinds.definitions:
+            return ""
+        if kind not in self._newest:
+            stored = self.store.objects(kind).values()
+            self._newest[kind] = max(
+                (entry.object["metadata"]["creationTimestamp"] for entry in stored), default=""
+            )
+        return self._newest[kind]
 
     async def _insert(
         self, kind: Kind, namespace: str | None, outcome: WriteOutcome, options: WriteOptions
@@ -103,6 +126,8 @@ class ObjectWriter:
             )
         if options.dry_run:
             return WriteResult(obj, None, tuple(outcome.warnings), created=True)
+        if kind in self._newest:
+            self._newest[kind] = max(self._newest[kind], obj["metadata"]["creationTimestamp"])
         entry = await self.store.submit(kind, key, obj).committed()
         return WriteResult(entry.object, entry.body, tuple(outcome.warnings), created=True)
 
@@ -157,7 +182,12 @@ class ObjectWriter:
         old = self.store.newest(kind, key)
         if old is None and options.subresource is not None:
             raise status_errors.not_found(kind, key.name)
-        request = _request(self.store.kinds, options, creates=old is None)
+        stored_kinds = self.store.kinds
+        request = (
+            _creation_request(stored_kinds, options, self._newest_creation(kind))
+            if old is None
+            else _request(stored_kinds, options)
+        )
         outcome = write_path.apply(
             kind, None if old is None else old.object, namespace, key.name, body, request
         )
