@@ -175,6 +175,10 @@ class ModelVersionController:
         model = self._models.get(namespace, version["spec"]["modelName"])
         policies = self._policies.cached(namespace)
         step = planner.next_step(version, job, model, policies, self._examination(version))
+        if isinstance(step, planner.FailVersion) and step.missing_uid:
+            assert key is not None
+            if await self._jobs.exists(self._kube, key, step.missing_uid):  # its event is still to come
+                return planner.WaitForSource(job_kind.NOT_LISTED, f"the watch has not shown {key} yet")
         if (
             isinstance(step, planner.BuildImage)
             and step.job is not None

@@ -6,7 +6,7 @@ A *row* is the entry of one kind in the table of job kinds.
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from serving.kube import Informer, Key, OptionalInformer, Watches
+from serving.kube import Informer, Key, Kube, OptionalInformer, Watches
 from serving.objects import Object
 from serving.planning.models import job_kind
 from serving.planning.models.job_kind import JobKind, JobKinds, TrainingJob, UnknownJob
@@ -89,6 +89,11 @@ class TrainingJobs:
             return UnknownJob(job_kind.NOT_LISTED, f"the objects of {row.api_kind} are not listed yet")
         job = informer.get(key.namespace, key.name)
         return None if job is None else TrainingJob(row, job)
+
+    async def exists(self, kube: Kube, key: JobKey, uid: str) -> bool:
+        """Ask the API for a job that the copy lacks; by a list, for which the controllers have the right."""
+        listing = await kube.list(self.kind(key), key.namespace, fields=f"metadata.name={key.name}")
+        return any(job["metadata"]["uid"] == uid for job in listing.items)
 
     def owner(self, job: Object) -> Object | UnknownJob | None:
         """Return the job that controls this one; None if no job of a known kind does.

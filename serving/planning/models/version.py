@@ -42,6 +42,9 @@ class FailVersion:
 
     reason: str
     message: str
+    missing_uid: str = ""
+    """Uid of the job that the copy of the jobs lacks. The copy may lag behind that of the versions, so the
+    version fails only if the API lacks the job too."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ def _from_job(source: Mapping[str, Any], job: TrainingJob | UnknownJob | None) -
     if job is not None:
         return _after_job(job, name, uid)
     if uid:
-        return FailVersion("JobGone", f"{name} was deleted before its output was captured")
+        return FailVersion("JobGone", f"{name} was deleted before its output was captured", uid)
     return WaitForSource("JobNotFound", f"there is no {name}")
 
 
@@ -245,7 +248,7 @@ def after_failure(
 def _after_job(job: TrainingJob, name: str, uid: str) -> VersionStep:
     """Return the next step by the outcome of the job; `uid`, unless empty, is that of the source."""
     if uid and job.object["metadata"]["uid"] != uid:
-        return FailVersion("JobReplaced", f"{name} does not have the uid {uid}: it was replaced")
+        return FailVersion("JobReplaced", f"{name} does not have the uid {uid}: it was replaced", uid)
     if job.outcome == "Failed":
         return FailVersion("JobFailed", f"{name} failed")
     if job.outcome is None:

@@ -170,6 +170,46 @@ async def test_version_fails_when_its_job_is_gone_after_its_kind_was_away(cluste
     assert condition["message"] == "RayJob train was deleted before its output was captured"
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+async def test_version_waits_for_its_job_when_the_watch_of_the_jobs_is_behind(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, replaces: bool
+) -> None:
+    api, shows_jobs, asked = cluster.api, asyncio.Event(), asyncio.Event()
+    watch, exists = FakeKube.watch, TrainingJobs.exists
+
+    async def late(self: FakeKube, kind: kinds.Kind, *arguments: Any, **options: Any) -> Any:
+        async for event in watch(self, kind, *arguments, **options):
+            if kind == RAY:
+                await shows_jobs.wait()
+            yield event
+
+    async def noted(*arguments: Any) -> bool:
+        asked.set()
+        return await exists(*arguments)
+
+    monkeypatch.setattr(FakeKube, "watch", late)
+    monkeypatch.setattr(TrainingJobs, "exists", noted)
+    source = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train"}
+    spec = {"modelName": "digits", "source": {"job": {**source, "name": "none"}}}
+    api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v0", "namespace": NS}, "spec": spec})
+    api.serve(RAY)
+    job = jobs.job(RAY_JOB, "train", annotated=False)
+    if replaces:
+        api.add(RAY, job)
+    async with cluster.controlled():
+        await cluster.until_reason("v0", "JobNotFound")  # the jobs are listed
+        if replaces:
+            api.remove(RAY, NS, "train")
+        source["uid"] = api.add(RAY, job)["metadata"]["uid"]
+        spec = {"modelName": "digits", "source": {"job": source}}
+        api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v1", "namespace": NS}, "spec": spec})
+        await until(lambda: asked.is_set() or "status" in cluster.versions()["v1"])
+        shows_jobs.set()
+        await cluster.until_reason("v1", "JobRunning")
+    stored = [change.after or {} for change in api.log if change.kind is kinds.MODEL_VERSION]
+    assert {obj.get("status", {}).get("phase") for obj in stored} <= {None, "Pending"}
+
+
 async def test_version_names_the_known_kinds_when_the_kind_of_its_job_is_unknown(cluster: Cluster) -> None:
     source = {"apiVersion": "example.com/v1", "kind": "Training", "name": "train"}
     spec = {"modelName": "digits", "source": {"job": source}}
