@@ -53,6 +53,9 @@ PAUSE_CAP_SECONDS = 1.0
 """Longest pause: changes wait for it once the API is back."""
 REFUSED_PAUSE_CAP_SECONDS = 30.0
 """Longest pause after 401 or 403 before the first list: rights change seldom."""
+BUSY_PAUSE_CAP_SECONDS = 30.0
+"""Longest pause that a busy server may ask for: a copy that is older would look like a standstill, and one
+request in half a minute is no load. A Retry-After can be of a proxy, for a page of maintenance."""
 PAUSE_JITTER = 0.5
 """Share of a pause that is random: clients of an API that restarts do not all return at one moment."""
 LASTING_SECONDS = 1.0
@@ -177,7 +180,7 @@ class Informer:
                 # Rights that the copy was made with come back soon: an API that restarts knows none at first.
                 refused = isinstance(error, errors.Forbidden) and not self.synced.is_set()
                 if isinstance(error, errors.Busy):
-                    least_pause = error.retry_after
+                    least_pause = min(error.retry_after, BUSY_PAUSE_CAP_SECONDS)
             except (KeyError, ValueError) as error:
                 log.warning("watch %s: malformed response: %r; listing again", self.kind.plural, error)
                 version = ""

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from serving import errors
 from serving.backoff import backoff_seconds
-from serving.kube.informer import Informer
+from serving.kube.informer import BUSY_PAUSE_CAP_SECONDS, Informer
 from serving.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Reconciler(Generic[K]):
         except errors.Temporary as error:
             self._retry(key, error, error.retry_after)
         except errors.Busy as error:
-            self._retry(key, error, at_least=error.retry_after)
+            self._retry(key, error, at_least=min(error.retry_after, BUSY_PAUSE_CAP_SECONDS))
         except (
             errors.Conflict,
             errors.NotFound,

@@ -14,6 +14,7 @@ from serving import errors
 from serving.kube import Informer
 from serving.kube.connection.client import WatchEvent
 from serving.kube.informer import (
+    BUSY_PAUSE_CAP_SECONDS,
     LASTING_SECONDS,
     PAUSE_BASE_SECONDS,
     PAUSE_CAP_SECONDS,
@@ -153,9 +154,12 @@ async def first_pauses(informer: Informer, count: int, monkeypatch: pytest.Monke
     return pauses
 
 
-async def test_watch_waits_as_long_as_a_busy_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = EndingWatches(errors.Busy("too many requests", 7.0))
-    assert await first_pauses(Informer(api, kinds.DEPLOYMENT), 1, monkeypatch) == [7.0]
+@pytest.mark.parametrize(("asked", "pause"), [(7.0, 7.0), (3600.0, BUSY_PAUSE_CAP_SECONDS)])
+async def test_watch_waits_as_long_as_a_busy_server_asks_for_and_half_a_minute_at_most(
+    monkeypatch: pytest.MonkeyPatch, asked: float, pause: float
+) -> None:
+    api = EndingWatches(errors.Busy("too many requests", asked))
+    assert await first_pauses(Informer(api, kinds.DEPLOYMENT), 1, monkeypatch) == [pause]
 
 
 def test_pauses_differ_between_informers() -> None:

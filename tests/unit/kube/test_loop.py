@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from serving import errors
-from serving.kube.informer import Key
+from serving.kube.informer import BUSY_PAUSE_CAP_SECONDS, Key
 from serving.kube.loop import Reconciler, Result
 from serving.settings import ControllerSettings
 
@@ -164,6 +164,23 @@ async def test_key_is_reconciled_again_without_a_traceback_when_the_api_fails(
     async with running(reconciler), asyncio.timeout(2):
         await reconciled.wait()
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_key_waits_half_a_minute_at_most_when_a_busy_api_asks_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    async def reconcile(key: Key) -> None:
+        raise errors.Busy("maintenance", 3600.0)
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    monkeypatch.setattr(reconciler, "add_after", lambda key, seconds: waits.append(seconds))
+    reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(2):
+        while not waits:
+            await asyncio.sleep(0.001)
+    assert waits == [BUSY_PAUSE_CAP_SECONDS]
 
 
 async def test_back_off_grows_when_a_busy_api_asks_for_no_pause() -> None:
