@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-import orjson
-
 from autoscaler.starts import Starts, is_ready
 from serving import clock, errors
 from serving.kube import Key, Kube
+from serving.kube.connection import answers
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.formats import label_selector
@@ -104,9 +103,10 @@ class Targets:
         group, _, version = api_version.rpartition("/")
         prefix = f"/apis/{api_version}" if group else f"/api/{api_version}"
         try:
-            listed = orjson.loads(await self._kube.raw(prefix))["resources"]
+            document = answers.json_object(await self._kube.raw(prefix), prefix)
         except (errors.NotFound, errors.Invalid):  # Invalid: an API version with `..`
             return None
+        listed = answers.objects_in(document, "resources", prefix)
         scalable = {r["name"].removesuffix("/scale") for r in listed if r["name"].endswith("/scale")}
         for resource in listed:
             if resource["kind"] == name and resource["name"] in scalable:
@@ -121,7 +121,8 @@ class Targets:
         """
         known, now = self._unwatched.get((kind, key)), clock.monotonic()
         if known is None or now - known.read_at >= READ_SECONDS:
-            scale = orjson.loads(await self._kube.raw(kind.path(key.namespace, key.name, "scale")))
+            path = kind.path(key.namespace, key.name, "scale")
+            scale = answers.json_object(await self._kube.raw(path), path)
             selector = (scale.get("status") or {}).get("selector") or ""
             listed = (
                 (await self._kube.list(kinds.POD, key.namespace, labels=selector)).items if selector else []
@@ -164,7 +165,9 @@ class Targets:
 
     async def _list_scalers(self) -> dict[tuple[str, str, str], str]:
         try:
-            scalers = orjson.loads(await self._kube.raw(self._scalers_path))["items"]
+            path = self._scalers_path
+            document = answers.json_object(await self._kube.raw(path), path)
+            scalers = answers.objects_in(document, "items", path)
         except (errors.NotFound, errors.Forbidden):
             return {}
         except (errors.Internal, errors.Unavailable):

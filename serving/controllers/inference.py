@@ -16,6 +16,7 @@ from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, controlling_owner_uids
+from serving.kube.connection import answers
 from serving.kube.node_versions import REFRESH_SECONDS
 from serving.objects import Object, is_deleting, user_metadata
 from serving.planning.gpu import mechanism as mechanisms
@@ -121,7 +122,8 @@ class InferenceController:
         try:
             async with asyncio.timeout(API_ANSWER_SECONDS):
                 # One page of the list, however many Leases there are.
-                await self._kube.raw(kinds.LEASE.path(self._settings.lease_namespace), {"limit": "1"})
+                path = kinds.LEASE.path(self._settings.lease_namespace)
+                answers.json_object(await self._kube.raw(path, {"limit": "1"}), path)
         except (errors.ApiError, errors.Unavailable, TimeoutError):
             return False
         return True

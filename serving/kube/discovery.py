@@ -4,9 +4,8 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-import orjson
-
 from serving import errors
+from serving.kube.connection import answers
 from serving.kube.connection.client import CONFIG_SECONDS, Kube
 from serving.objects import Object
 from serving.resources.kinds import Kind, OptionalKind
@@ -81,16 +80,18 @@ async def kind_of(kube: Kube, api_version: str, name: str) -> Kind | None:
 async def resources(kube: Kube, prefix: str) -> list[Object]:
     """Return the resources of a group and version, such as `/apis/batch/v1`; none of an unknown group."""
     try:
-        listed: list[Object] | None = orjson.loads(await kube.raw(prefix))["resources"]
+        document = answers.json_object(await kube.raw(prefix), prefix)
     except errors.NotFound:
         return []
-    return listed or []
+    return answers.objects_in(document, "resources", prefix)
 
 
 async def _versions(kube: Kube) -> Mapping[str, set[str]]:
     """Return the served versions of each group."""
     try:
-        groups = orjson.loads(await kube.raw("/apis"))["groups"]
+        document = answers.json_object(await kube.raw("/apis"), "/apis")
     except errors.NotFound:
         return {}
-    return {group["name"]: {served["version"] for served in group["versions"]} for group in groups or []}
+    groups = answers.objects_in(document, "groups", "/apis")
+    with answers.shape_checked("/apis"):
+        return {group["name"]: {served["version"] for served in group["versions"]} for group in groups}

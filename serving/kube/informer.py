@@ -181,7 +181,7 @@ class Informer:
                 refused = isinstance(error, errors.Forbidden) and not self.synced.is_set()
                 if isinstance(error, errors.Busy):
                     least_pause = min(error.retry_after, BUSY_PAUSE_CAP_SECONDS)
-            except (KeyError, ValueError) as error:
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
                 log.warning("watch %s: malformed response: %r; listing again", self.kind.plural, error)
                 version = ""
                 failed = True

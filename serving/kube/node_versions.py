@@ -6,9 +6,8 @@ change with upgrades, and resources with device plugins.
 
 import asyncio
 
-import orjson
-
 from serving import clock, errors
+from serving.kube.connection import answers
 from serving.kube.connection.client import Kube
 from serving.objects import Object
 from serving.resources import kinds, names
@@ -45,7 +44,7 @@ class VersionReader:
     async def _refreshed(self, before: ClusterVersions | None) -> ClusterVersions:
         try:
             nodes = await self._nodes()
-            server = orjson.loads(await self._kube.raw("/version"))
+            server = answers.json_object(await self._kube.raw("/version"), "/version")
         except errors.Forbidden as error:
             return ClusterVersions(problem=str(error))
         except (errors.ApiError, errors.Unavailable):

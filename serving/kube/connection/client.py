@@ -14,9 +14,10 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import orjson
 import yaml
+from aiohttp.http_exceptions import HttpProcessingError
 
 from serving import clock, errors
-from serving.kube.connection import hangs, refusals
+from serving.kube.connection import answers, hangs, refusals
 from serving.kube.connection import kubeconfig as kube_config
 from serving.kube.connection.kubernetes_aio import Configuration, config
 from serving.kube.connection.pool import ConnectionPool
@@ -36,6 +37,9 @@ KEEP_SECONDS = 10.0
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 """Token of a Pod's service account; the certificate authority of the API is beside it."""
 _AUTHORITY = _TOKEN.with_name("ca.crt")
+WATCH_BUFFER_BYTES = 2 * 1024 * 1024
+"""aiohttp takes lines of a watch up to twice this size, by default up to half a MiB; etcd stores objects of
+1.5 MiB."""
 CONFIG_SECONDS = 0.2
 """Seconds between tries to read a kubeconfig that does not exist yet."""
 
@@ -58,7 +62,8 @@ class Kube:
     """One connection pool to one API server.
 
     Every method raises an `errors.ApiError` for an error response, and `errors.Unavailable` without a
-    response or for 429, 502, 503 and 504: the API may or may not have executed that request. A request that a
+    response, for 429, 502, 503 and 504, and for a response with another body than the API's: the API may or
+    may not have executed that request. A request that a
     busy API refuses is sent again after the time that the API asks for, but not a watch or stream. A path
     that would name another object, as by a name with `..`, is `errors.Invalid` without a request.
     """
@@ -93,7 +98,7 @@ class Kube:
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """Return the object."""
-        return await self.request("GET", kind.path(namespace, name))
+        return await self._object("GET", kind.path(namespace, name))
 
     async def list(
         self,
@@ -113,17 +118,18 @@ class Kube:
         items: list[Object] = []
         query = {"limit": str(page_size), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
         while True:
-            page = await self.request("GET", kind.path(namespace), query=query)
-            listed: list[Object] = page.get("items") or []
+            path = kind.path(namespace)
+            page = await self._object("GET", path, query=query)
+            listed = answers.objects_in({"items": None, **page}, "items", f"GET {path}")
             for item in listed:
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
             items += map(keep, listed) if keep is not None else listed
-            meta = page["metadata"]
-            query["continue"] = meta.get("continue") or ""
+            query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
                 break
-        return Listing(items, meta["resourceVersion"])
+        with answers.shape_checked(f"GET {path}"):
+            return Listing(items, page["metadata"]["resourceVersion"])
 
     async def watch(
         self,
@@ -154,27 +160,30 @@ class Kube:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=REQUEST_SECONDS, sock_read=timeout_seconds + 30
         )
+        path = kind.path(namespace)
         async with self._request(
-            "GET", kind.path(namespace), query=query, accept=accept, timeout=timeout
+            "GET", path, query=query, accept=accept, timeout=timeout, read_bufsize=WATCH_BUFFER_BYTES
         ) as response:
             await _raise_for_status(response)
             async for line in response.content:
-                event = orjson.loads(line)
-                if event["type"] == "ERROR":
-                    raise errors.from_status(int(event["object"].get("code", 500)), event["object"])
-                yield WatchEvent(event["type"], event["object"])
+                with answers.shape_checked(f"GET {path}"):
+                    document = orjson.loads(line)
+                    event = WatchEvent(document["type"], document["object"])
+                    if event.type == "ERROR":
+                        raise errors.from_status(int(event.object.get("code", 500)), event.object)
+                yield event
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         """Create the object; raises AlreadyExists if the name is taken."""
         namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        return await self.request("POST", kind.path(namespace), body=body, query=self._write_query)
+        return await self._object("POST", kind.path(namespace), body=body, query=self._write_query)
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str | None = None) -> Object:
         """Replace the object; raises Conflict if its resourceVersion is stale."""
         meta = obj["metadata"]
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
-        return await self.request("PUT", path, body=obj, query=self._write_query)
+        return await self._object("PUT", path, body=obj, query=self._write_query)
 
     async def patch(
         self,
@@ -188,7 +197,7 @@ class Kube:
     ) -> Object:
         """Patch the object, by default with a merge patch."""
         path = kind.path(namespace, name, subresource)
-        return await self.request(
+        return await self._object(
             "PATCH", path, body=patch, content_type=content_type, query=self._write_query
         )
 
@@ -208,7 +217,7 @@ class Kube:
             query["fieldManager"] = manager
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
-        return await self.request("PATCH", path, body=body, content_type=APPLY_PATCH, query=query)
+        return await self._object("PATCH", path, body=body, content_type=APPLY_PATCH, query=query)
 
     async def apply_status(
         self, kind: Kind, obj: Object, status: Object, *, manager: str | None = None
@@ -315,8 +324,15 @@ class Kube:
     ) -> Object:
         """Send a request and return its JSON response; the command line sets `accept` for Tables."""
         options = {"body": body, "query": query, "content_type": content_type, "accept": accept}
-        result: Object = orjson.loads(await self._answer(method, path, options))
-        return result
+        return answers.json_object(await self._answer(method, path, options), f"{method} {path}")
+
+    async def _object(self, method: str, path: str, **options: Any) -> Object:
+        """Send a request whose response has metadata, as an object or a list of objects has."""
+        obj = await self.request(method, path, **options)
+        with answers.shape_checked(f"{method} {path}"):
+            if not isinstance(obj["metadata"], dict):
+                raise TypeError("metadata must be an object")
+        return obj
 
     async def _answer(self, method: str, path: str, options: Mapping[str, Any]) -> bytes:
         """Return the body of the answer; a request that a busy API refuses is sent again."""
@@ -354,6 +370,7 @@ class Kube:
         content_type: str = "application/json",
         accept: str = "application/json",
         timeout: aiohttp.ClientTimeout | None = None,
+        read_bufsize: int | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
         check_path(path)
@@ -372,10 +389,17 @@ class Kube:
                 data=None if body is None else orjson.dumps(body),
                 headers=headers,
                 timeout=timeout,
+                read_bufsize=read_bufsize,
                 server_hostname=self._configuration.tls_server_name,
             ) as response:
                 yield response
-        except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
+        except (
+            TimeoutError,
+            aiohttp.ClientError,
+            HttpProcessingError,
+            ssl.SSLError,
+            ConnectionError,
+        ) as error:
             reason = str(error) or (f"no answer within {timeout.total:g} s" if timeout.total else "no answer")
             raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {reason}") from error
 
