@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving import clock, errors
 from serving.kube.connection.client import Kube
@@ -30,6 +30,21 @@ class Timing:
     """A leader that could not renew for this time stops, well before another process leads."""
     retry: float = 2.0
     """Pause between attempts to acquire or renew."""
+
+    @property
+    def request(self) -> float:
+        """Longest request: after one over a dead connection there is time for an attempt over a new one."""
+        return self.renew / 3
+
+
+class _Attempt(NamedTuple):
+    """The result of an attempt to acquire or renew the Lease."""
+
+    holder: str
+    """Who has the Lease."""
+    sent: float = 0.0
+    """When this process sent the write, in monotonic seconds: for others the Lease expires later than if the
+    write had been executed then. 0 without a write."""
 
 
 class LeaderElection:
@@ -67,10 +82,10 @@ class LeaderElection:
         Raises:
             errors.LeadershipLost: the process must end, as parts of the work may not have noticed.
         """
-        await self._acquire(on_waiting)
+        renewed = await self._acquire(on_waiting)
         try:
             async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(self._keep())
+                keeping = group.create_task(self._keep(renewed))
                 await work()
                 keeping.cancel()
         except* errors.LeadershipLost as lost:
@@ -78,66 +93,73 @@ class LeaderElection:
         finally:
             await self._release()
 
-    async def _acquire(self, on_waiting: Callable[[], None]) -> None:
+    async def _acquire(self, on_waiting: Callable[[], None]) -> float:
+        """Wait until this process has the Lease; return when it sent the write, in monotonic seconds."""
         leader = None
         while True:
             try:
-                holder = await self._attempt()
+                holder, sent = await self._attempt()
             except (errors.ApiError, errors.Unavailable) as error:
                 log.info("Lease %s/%s cannot be acquired: %s", self._namespace, self._name, error)
             else:
                 if holder == self._identity:
                     log.info("%s leads", self._identity)
-                    return
+                    return sent
                 if holder != leader:
                     log.info("%s leads; waiting", holder)
                     on_waiting()
                     leader = holder
             await asyncio.sleep(self._timing.retry)
 
-    async def _keep(self) -> None:
-        """Renew the Lease until cancelled.
+    async def _keep(self, renewed: float) -> None:
+        """Renew the Lease, which was last renewed at `renewed`, until cancelled.
 
         Raises:
             errors.LeadershipLost: another process leads, or no renewal has succeeded for `Timing.renew`.
         """
-        renewed, problem = clock.monotonic(), ""
+        problem = ""
         while True:
             await asyncio.sleep(self._timing.retry)
-            started = clock.monotonic()
             try:
-                async with asyncio.timeout(renewed + self._timing.renew - started):
-                    holder = await self._attempt()
+                async with asyncio.timeout(renewed + self._timing.renew - clock.monotonic()):
+                    holder, sent = await self._attempt()
             except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
                 problem = str(error) or "no answer"
             else:
                 if holder != self._identity:
                     raise errors.LeadershipLost(f"{holder} leads")
-                renewed = started
+                renewed = sent
             if clock.monotonic() - renewed >= self._timing.renew:
                 raise errors.LeadershipLost(f"not renewed for {self._timing.renew:g} s: {problem}")
 
-    async def _attempt(self) -> str:
-        """Acquire or renew the Lease if it is free or this process has it; return who has it.
+    async def _attempt(self) -> _Attempt:
+        """Acquire or renew the Lease if it is free or this process has it.
 
         Raises:
+            errors.Unavailable: also after `Timing.request` without an answer.
             errors.Conflict, errors.AlreadyExists: somebody else wrote it meanwhile; the next attempt reads
                 who has it.
         """
         try:
-            lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)
+            lease = await self._answered(self._kube.get(kinds.LEASE, self._namespace, self._name))
         except errors.NotFound:
             lease = {"metadata": {"namespace": self._namespace, "name": self._name}}
         spec = lease.get("spec") or {}
         holder = str(spec.get("holderIdentity") or "")
         if holder not in ("", self._identity) and not self._has_expired(spec):
-            return holder
+            return _Attempt(holder)
         desired = {**lease, "spec": self._renewed(spec)}
-        if "resourceVersion" in lease["metadata"]:
-            await self._kube.update(kinds.LEASE, desired)
-        else:
-            await self._kube.create(kinds.LEASE, desired)
-        return self._identity
+        write = self._kube.update if "resourceVersion" in lease["metadata"] else self._kube.create
+        sent = clock.monotonic()
+        await self._answered(write(kinds.LEASE, desired))
+        return _Attempt(self._identity, sent)
+
+    async def _answered(self, request: Awaitable[Object]) -> Object:
+        try:
+            async with asyncio.timeout(self._timing.request):
+                return await request
+        except TimeoutError as error:
+            raise errors.Unavailable(f"no answer within {self._timing.request:.2g} s") from error
 
     def _has_expired(self, spec: Object) -> bool:
         now, seen = clock.monotonic(), (spec["holderIdentity"], spec.get("renewTime"))

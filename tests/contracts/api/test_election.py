@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serving import errors
+from serving import clock, errors
 from serving.kube import Kube
 from serving.kube.election import LeaderElection, Timing
 from serving.objects import Object
@@ -25,11 +25,16 @@ class Connection:
         self.is_cut = False
         self.annotations = 0
         """Updates before which somebody annotates the object."""
+        self.is_dead = False
+        """Whether the next request is lost, as over a connection whose peer has vanished."""
+        self.written_at: list[float] = []
+        """When each write reached the API, in monotonic seconds."""
 
     async def get(self, *arguments: Any) -> Object:
         return await self._request(self._kube.get(*arguments))
 
     async def create(self, *arguments: Any) -> Object:
+        self.written_at.append(clock.monotonic())
         return await self._request(self._kube.create(*arguments))
 
     async def update(self, kind: kinds.Kind, obj: Object) -> Object:
@@ -38,12 +43,17 @@ class Connection:
             meta = obj["metadata"]
             patch = {"metadata": {"annotations": {"left": str(self.annotations)}}}
             await self._kube.patch(kind, meta["namespace"], meta["name"], patch)
+        self.written_at.append(clock.monotonic())
         return await self._request(self._kube.update(kind, obj))
 
     async def _request(self, request: Any) -> Object:
         if self.is_cut:
             request.close()
             raise errors.Unavailable("cut off")
+        if self.is_dead:
+            self.is_dead = False
+            request.close()
+            await asyncio.Event().wait()
         answer: Object = await request
         return answer
 
@@ -114,6 +124,26 @@ async def test_leader_that_reaches_no_api_stops_before_another_leads(kube: Kube,
         with pytest.raises(errors.LeadershipLost, match=r"not renewed for 1 s: cut off"):
             await running.tasks["a"]
         assert (await running.lease())["spec"]["leaseTransitions"] == 2
+
+
+async def test_leader_goes_on_when_its_connection_is_dead_and_a_new_one_is_not(
+    kube: Kube, namespace: str
+) -> None:
+    async with processes(kube, namespace, "a") as running:
+        await until(lambda: running.working == {"a"})
+        connection = running.connections["a"]
+        connection.is_dead = True
+        await until(lambda: not connection.is_dead)
+        before = len(connection.written_at)
+        await until(lambda: len(connection.written_at) > before or not running.working)
+        assert running.working == {"a"}
+
+
+async def test_time_without_a_renewal_begins_when_the_lease_is_written(kube: Kube, namespace: str) -> None:
+    connection: Any = Connection(kube)
+    election = LeaderElection(connection, namespace, "leader", "a", TIMING)
+    renewed = await election._acquire(lambda: None)
+    assert 0 < renewed <= connection.written_at[0]
 
 
 async def test_leader_goes_on_when_somebody_annotates_its_lease(kube: Kube, namespace: str) -> None:
