@@ -27,10 +27,15 @@ class VersionReader:
         self._kube = kube
         self._read: ClusterVersions | None = None
         self._read_at = 0.0
+        self._is_refused = False
+        """Whether an attempt since the last success got 401 or 403."""
         self._lock = asyncio.Lock()
 
     async def read(self) -> ClusterVersions:
         """Return the versions of the last five minutes, or older ones if the latest attempt has failed.
+
+        Only a second refusal means that the right is missing: an API server that restarts, or whose webhook
+        for authorization is away, knows no rights for a moment.
 
         Raises:
             errors.ApiError, errors.Unavailable: none has been read yet.
@@ -46,11 +51,15 @@ class VersionReader:
             nodes = await self._nodes()
             server = answers.json_object(await self._kube.raw("/version"), "/version")
         except errors.Forbidden as error:
+            if before is not None and not self._is_refused:
+                self._is_refused = True
+                return before
             return ClusterVersions(problem=str(error))
-        except (errors.ApiError, errors.Unavailable):
+        except (errors.ApiError, errors.Unavailable, KeyError, ValueError):
             if before is None:
                 raise
             return before
+        self._is_refused = False
         return ClusterVersions(str(server.get("gitVersion", "")), nodes)
 
     async def _nodes(self) -> dict[str, NodeVersions]:

@@ -120,6 +120,34 @@ async def test_the_last_versions_are_kept_while_the_api_does_not_answer(api: Api
     assert api.reads == 2, "each reconcile would wait for an API that does not answer"
 
 
+async def test_the_last_versions_are_kept_until_a_second_refusal(api: Api, now: list[float]) -> None:
+    reader = VersionReader(api.kube)
+    await reader.read()
+    for _ in range(2):
+        now[0] += REFRESH_SECONDS
+        api.failure = errors.Forbidden(403, "Forbidden", "not yet")
+        assert (await reader.read()).server == "v1.35.1"
+        now[0] += REFRESH_SECONDS
+        api.failure, api.version = None, "v1.36.0"
+        assert (await reader.read()).server == "v1.36.0"
+        api.version = "v1.35.1"
+        now[0] += REFRESH_SECONDS
+        assert (await reader.read()).server == "v1.35.1"
+    api.failure = errors.Forbidden(403, "Forbidden", "nodes is forbidden")
+    now[0] += REFRESH_SECONDS
+    assert (await reader.read()).server == "v1.35.1"
+    now[0] += REFRESH_SECONDS
+    assert await reader.read() == ClusterVersions(problem="nodes is forbidden")
+
+
+async def test_the_last_versions_are_kept_when_a_node_cannot_be_read(api: Api, now: list[float]) -> None:
+    reader = VersionReader(api.kube)
+    await reader.read()
+    api.add("odd", allocatable={"example.com/gpu": "many"})
+    now[0] += REFRESH_SECONDS
+    assert (await reader.read()).server == "v1.35.1"
+
+
 async def test_the_first_failure_is_raised_so_that_the_caller_tries_again(api: Api) -> None:
     reader = VersionReader(api.kube)
     api.failure = errors.Unavailable("no answer")
