@@ -104,12 +104,15 @@ def condition(
         writer = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "another autoscaler"
         message = f"the count follows spec.replicas, which {writer} writes (managed: false)"
         return Condition("ScalingActive", "False", UNMANAGED, message)
+    ignored = ""
     if own_scaler or has_other_count:
-        ignored = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "spec.replicas"
-        message = f"{ignored} has no effect: with managed: false it decides the count"
-        return Condition("ScalingActive", "True", "ScalerIgnored", message)
+        writer = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "spec.replicas"
+        ignored = f"{writer} has no effect: with managed: false it decides the count"
     if mode == OBSERVE:
-        return Condition("ScalingActive", "False", OBSERVE, "decisions are reported, and not carried out")
+        message = "decisions are reported, and not carried out" + (f"; {ignored}" if ignored else "")
+        return Condition("ScalingActive", "False", OBSERVE, message)
+    if ignored:
+        return Condition("ScalingActive", "True", "ScalerIgnored", ignored)
     return Condition("ScalingActive", "True", "Scaling", "the count follows the decisions")
 
 

@@ -468,6 +468,25 @@ async def test_observe_mode_writes_no_count_but_wakes_from_zero() -> None:
         await until(lambda: replicas(api) == 1, "one replica")
 
 
+@pytest.mark.parametrize("ignored", ["spec.replicas", "HorizontalPodAutoscaler theirs"])
+async def test_observe_mode_writes_no_count_when_that_of_another_autoscaler_is_ignored(
+    ignored: str,
+) -> None:
+    api, pages = autoscaled_api(1, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
+    if "theirs" in ignored:
+        add_scaler(api, kinds.AUTOSCALER.api_version, "Autoscaler", "a")
+    else:
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"replicas": 9}})
+    pages.rates["d"] = 100.0
+    async with running(api, pages):
+        await until(lambda: autoscaler_status(api).get("desiredReplicas", 0) >= 10, "a decision for more")
+        await ticks(pages, 5)
+        assert replicas(api) == 4
+        active = condition(api, "ScalingActive")
+        assert (active["status"], active["reason"]) == ("False", "Observe")
+        assert f"{ignored} has no effect" in active["message"]
+
+
 async def test_observe_mode_reports_decisions_without_scaling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
