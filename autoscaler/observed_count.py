@@ -17,10 +17,17 @@ def desired_count(state: TargetState, target: Object, manager: str, monotonic: f
         state: of the Autoscaler, updated here. The count of `last_write` is returned until the watch shows
             that write; `known_count` was last written or observed; `unconfirmed_count` is that of a write
             without a response, which may have been stored. A raise in `raised` is not undone for a while.
+            All of them begin anew with another target.
         target: the object with the scale subresource, as the watch shows it.
         manager: the field manager of this controller.
         monotonic: seconds of the monotonic clock.
     """
+    uid = str(target["metadata"].get("uid", ""))
+    if uid != state.target_uid:
+        # The Deployment of a new revision has a count and a resourceVersion of its own.
+        state.target_uid, state.last_write = uid, None
+        state.known_count = state.unconfirmed_count = None
+        state.raised, state.changes_by_others = other_writers.Raised(), []
     count = int((target.get("spec") or {}).get("replicas", 1))
     if state.last_write is not None:
         # A lower resourceVersion, compared as a number: the watch does not show the last write yet.

@@ -69,6 +69,9 @@ class TargetState:
     """The last write of the status; None before the first one, and while one is in flight."""
     changes: list[Object] = field(default_factory=list)
     """The entries of `status.decisions`, the newest first."""
+    target_uid: str = ""
+    """Uid of the scale target, which another one replaces with a new revision. `last_write`, `known_count`,
+    `unconfirmed_count`, `changes_by_others` and `raised` are of this target."""
     last_write: LastWrite | None = None
     """The last write of the count, until the watch has shown it."""
     changes_by_others: list[float] = field(default_factory=list)

@@ -82,10 +82,10 @@ def add_scaler(api: FakeKube, api_version: str, kind: str, name: str) -> None:
 async def node(api: FakeKube, *, is_broken: bool = False) -> None:
     """Run the desired number of replicas; on a broken node only the first becomes ready."""
     while True:
-        (target,) = api.find(kinds.DEPLOYMENT)
-        count = target["spec"]["replicas"]
-        status_fields = {"replicas": count, "readyReplicas": min(count, 1) if is_broken else count}
-        api.change(kinds.DEPLOYMENT, NS, "d", {"status": status_fields})
+        for target in api.find(kinds.DEPLOYMENT):
+            count = target["spec"]["replicas"]
+            status_fields = {"replicas": count, "readyReplicas": min(count, 1) if is_broken else count}
+            api.change(kinds.DEPLOYMENT, NS, target["metadata"]["name"], {"status": status_fields})
         await asyncio.sleep(0.005)
 
 
@@ -436,6 +436,20 @@ async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> N
         api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 1}})
         await ticks(pages, 5)
         assert replicas(api) == 1
+
+
+async def test_new_targets_are_scaled_when_revisions_replace_each_other() -> None:
+    api, pages = autoscaled_api(2, 20, 2), FakePages("d")
+    labels = {names.INFERENCE_LABEL: "d"}
+    async with running(api, pages):
+        await until(lambda: bool(autoscaler_status(api)), "a status")
+        for count in (9, 8, 11):
+            name = f"d-{count}"
+            api.add(kinds.DEPLOYMENT, deployment(name, count, labels=labels))
+            api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"scaleTargetRef": {"name": name}}})
+            await ticks(pages, 10)
+            assert condition(api, "ScalingActive")["status"] == "True"
+            assert condition(api, "Ready")["reason"] != "RaisedByAnother"
 
 
 async def test_count_is_lowered_to_the_maximum_when_another_writer_raised_it_above() -> None:
