@@ -80,7 +80,10 @@ class Readings:
         with_percentiles = {targets[key] for key in timed}
         read = await pages.read(with_percentiles)
         now, live = clock.monotonic(), self._live()
-        self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
+        unix_now = clock.now().timestamp()
+        self._board.tick(
+            read.readings, live, known, read.held, now, unix_now=unix_now, problems=read.problems
+        )
         self._board.retain(known)
         self._tokens.tick(read.readings, now)
 
@@ -200,8 +203,7 @@ class Readings:
             return load
         if load is not None:
             return replace(load, held=max(load.held, held))
-        # This load ends with the last reading, not now. The next reading may end earlier than now, by the
-        # gateway's clock or by its age, and the forecast ignores a load that ends before the last one.
+        # This load ends with the last reading, not now: the next reading begins there.
         is_current = self._board.age(monotonic_now) <= self._settings.stale_seconds
         end = self._board.end if is_current else now
         return Load(end - HELD_SECONDS, end, arrivals=0, work=0, finished=0, in_flight=0, held=held)

@@ -95,8 +95,6 @@ class _Increases(NamedTuple):
 
     seconds: float
     """Seconds between the readings."""
-    end: float
-    """Unix seconds of the later reading."""
     counts: Mapping[ScaleTargetName, Counts]
     was_estimated: bool
     """Whether the gateway's last rates stand already for a part of these seconds."""
@@ -246,7 +244,8 @@ class Board:
         self._last_span = 0.0
         """Seconds of the last tick in `_total_seconds`."""
         self._end = 0.0
-        """Unix seconds of the newest reading."""
+        """Unix seconds, by the controllers' clock, of the last tick with an accepted reading. The times of
+        pages, by the clocks of other machines, give spans alone."""
         self._last_accepted_at = -math.inf
         """Monotonic seconds."""
         self.is_whole = False
@@ -260,6 +259,7 @@ class Board:
         held: Mapping[ScaleTargetName, float],
         now: float,
         *,
+        unix_now: float,
         problems: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Add the readings of one tick.
@@ -270,6 +270,7 @@ class Board:
             targets: those whose load is taken.
             held: held requests of activators, by target.
             now: monotonic seconds.
+            unix_now: Unix seconds by the clock of the decisions, at which the load of the readings ends.
             problems: why gateways have no reading, where that is known, by name.
         """
         by_gateway = {reading.gateway: reading for reading in readings}
@@ -292,9 +293,7 @@ class Board:
             seconds, counts_by_target = accepted
             if seconds > 0 and before is not None:
                 self._add_durations(before, by_gateway[name], now)
-                accepted_increases.append(
-                    _Increases(seconds, by_gateway[name].read_at, counts_by_target, gateway.was_estimated)
-                )
+                accepted_increases.append(_Increases(seconds, counts_by_target, gateway.was_estimated))
             gateway.was_estimated = False
             for target, counts in counts_by_target.items():
                 if counts.in_flight:
@@ -303,6 +302,7 @@ class Board:
         self.is_whole = bool(self._gateways) and not silent
         if accepted_increases:
             self._add_increases(accepted_increases, silent)
+            self._end = unix_now
             for gateway in silent:  # its last known requests stay, so that the load does not seem to fall
                 for target, counts in gateway.rates.items():
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
@@ -344,7 +344,6 @@ class Board:
                 self._add_counts(target, rates, mean_span)
         self._last_span = mean_span
         self._total_seconds += mean_span
-        self._end = max(each.end for each in accepted_increases)
 
     def _add_counts(self, target: ScaleTargetName, counts: Counts, factor: float) -> None:
         """Add counts times `factor`; for rates per second, `factor` is in seconds."""
@@ -400,7 +399,7 @@ class Board:
 
     @property
     def end(self) -> float:
-        """Unix seconds, by the gateways' clocks, of the end of the last load; 0 before the first."""
+        """Unix seconds, by the controllers' clock, of the end of the last load; 0 before the first."""
         return self._end
 
     def health(self, now: float) -> list[Health]:

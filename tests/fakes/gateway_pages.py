@@ -25,6 +25,8 @@ class FakePages(Pages):
         self.tokens: dict[str, TargetTokens] = {}
         """Of language models, by target."""
         self.ticks = 0
+        self.seconds_behind = 0.0
+        """Seconds by which the gateway's clock is behind that of the controllers."""
         self.is_gone = False
         self.repeats = False
         self.replaced: Mapping[ScaleTargetName, Counts] | None = None
@@ -44,7 +46,8 @@ class FakePages(Pages):
         if not self.repeats or self._last is None:
             tokens = {ScaleTargetName(NAMESPACE, name): tokens for name, tokens in self.tokens.items()}
             now_counts = self.replaced or self._now()
-            self._last = Reading("local", clock.now().timestamp(), 1.0, now_counts, tokens=tokens)
+            read_at = clock.now().timestamp() - self.seconds_behind
+            self._last = Reading("local", read_at, 1.0, now_counts, tokens=tokens)
         held_requests = {
             ScaleTargetName(NAMESPACE, name): count for name, count in self.held.items() if count
         }

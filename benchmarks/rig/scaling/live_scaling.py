@@ -305,7 +305,8 @@ class ScalingWorld:
                 )
                 read = await pages.read()
                 answered = {reading.gateway for reading in read.readings}
-                board.tick(read.readings, answered, {target}, read.held, began)
+                unix_now = clock.now().timestamp()
+                board.tick(read.readings, answered, {target}, read.held, began, unix_now=unix_now)
                 deployment = await self._kube.get(kinds.DEPLOYMENT, target.namespace, target.name)
                 desired = int(deployment["spec"].get("replicas", 1))
                 seen = Replicas(desired, _ready(deployment))

@@ -597,3 +597,29 @@ async def test_no_replica_is_lost_when_the_clock_is_set(jump: float, time: Time)
         assert max(counts) <= 2 * count_before
         pages.rates["d"] = 150.0
         await until(lambda: replicas(api) >= 14, "replicas for more load after the clock was set")
+
+
+@pytest.mark.parametrize("seconds_behind", [90.0, -90.0], ids=["behind", "ahead"])
+async def test_replicas_follow_load_when_the_clock_of_the_gateway_differs(seconds_behind: float) -> None:
+    api, pages = autoscaled_api(1, 50, 1), FakePages("d")
+    pages.seconds_behind = seconds_behind
+    pages.rates["d"] = 8.0
+    async with running(api, pages):
+        await ticks(pages, 10)
+        pages.rates["d"] = 80.0
+        await until(lambda: replicas(api) >= 8, "replicas for the load")
+
+
+async def test_last_replica_stays_for_the_idle_time_when_the_clock_of_the_gateway_is_behind(
+    time: Time,
+) -> None:
+    behavior = {"scaleToZero": {"idleSeconds": 30}}
+    api, pages = autoscaled_api(0, 5, 1, behavior=behavior), FakePages("d")
+    pages.seconds_behind = 35.0
+    pages.rates["d"] = 2.0
+    async with running(api, pages):
+        await ticks(pages, 10)
+        assert replicas(api) == 1
+        pages.rates["d"], began = 0.0, time.passed
+        await until(lambda: replicas(api) == 0, "no replica after the idle time")
+        assert 30.0 <= time.passed - began <= 45.0

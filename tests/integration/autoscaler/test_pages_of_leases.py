@@ -128,5 +128,5 @@ async def test_lease_without_a_usable_url_is_a_problem_of_its_gateway_at_once(
 
 def ticked(problems: object) -> list[object]:
     board = Board()
-    board.tick((), frozenset({"a"}), frozenset({TARGET}), {}, 0.0, problems=problems)
+    board.tick((), frozenset({"a"}), frozenset({TARGET}), {}, 0.0, unix_now=0.0, problems=problems)
     return list(board.health(0.0))

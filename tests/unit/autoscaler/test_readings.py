@@ -63,7 +63,7 @@ async def test_held_requests_between_two_readings_end_with_the_last_one_while_ga
     passed = 5.4
     between = load(3)
     assert (between.held, between.arrivals, between.end) == (3, 0, last.end)
-    passed = 5.2  # the page of a gateway whose clock is 0.2 s late
+    passed, pages.seconds_behind = 6.0, 0.8
     await tick()
     assert load(3).end > between.end
     passed = 60.0

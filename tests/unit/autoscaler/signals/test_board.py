@@ -20,8 +20,14 @@ def reading(gateway: str, at: float, total: float, *, started: float = 1.0, acti
     return Reading(gateway, at, started, {T: Counts(total, total, 0, total / 10, total, active)})
 
 
-def ticked(board: Board, now: float, *readings: Reading, live: frozenset[str] = frozenset()) -> None:
-    board.tick(readings, live, WANTED, {}, now)
+def ticked(
+    board: Board,
+    now: float,
+    *readings: Reading,
+    live: frozenset[str] = frozenset(),
+    unix_now: float | None = None,
+) -> None:
+    board.tick(readings, live, WANTED, {}, now, unix_now=100 + now if unix_now is None else unix_now)
 
 
 def test_load_is_the_increase_between_two_readings() -> None:
@@ -87,7 +93,8 @@ def test_load_is_finite_and_not_negative_for_any_readings(
     board = Board()
     for step, (gateway, at, total, started) in enumerate(totals):
         counts = {T: Counts(total, total, 0, total, total, abs(total))}
-        board.tick([Reading(gateway, at, started, counts)], LIVE, WANTED, {T: 1.0}, 5.0 * step)
+        readings = [Reading(gateway, at, started, counts)]
+        board.tick(readings, LIVE, WANTED, {T: 1.0}, 5.0 * step, unix_now=100 + 5.0 * step)
         load = board.take(T)
         if load is not None:
             figures = (load.arrivals, load.work, load.finished, load.in_flight, load.held, load.errors)
@@ -116,7 +123,7 @@ def test_requests_count_once_when_the_clock_is_set_and_the_gateway_of_the_same_e
     ticked(board, 5, reading("a", 96_005 + step, 8_640_500, started=started))
     board.take(T)
     again = reading("a", 96_015 + step, 8_641_500, started=started + step)
-    board.tick([replace(again, timed_targets=WANTED)], frozenset(), WANTED, {}, 15)
+    board.tick([replace(again, timed_targets=WANTED)], frozenset(), WANTED, {}, 15, unix_now=115)
     load = board.take(T)
     assert load is not None
     assert (load.arrivals, load.seconds) == (1000, 10)
@@ -254,17 +261,27 @@ def test_load_continues_when_the_clock_is_set(jump: float) -> None:
     ticked(board, 0, reading("a", 10_000, 1000))
     ticked(board, 5, reading("a", 10_005, 1050))
     board.take(T)
-    ticked(board, 10, reading("a", 10_010 + jump, 1100))
+    ticked(board, 10, reading("a", 10_010 + jump, 1100), unix_now=10_010 + jump)
     load = board.take(T)
     assert load is not None
     assert (load.arrivals, load.seconds) == (50, pytest.approx(5))
     assert load.end == 10_010 + jump
 
 
+@pytest.mark.parametrize("lag", [-90.0, 90.0])
+def test_load_ends_at_the_tick_when_the_clock_of_its_gateway_differs(lag: float) -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 10_000 - lag, 1000), unix_now=10_000)
+    ticked(board, 5, reading("a", 10_005 - lag, 1050), unix_now=10_005)
+    load = board.take(T)
+    assert load is not None
+    assert (load.start, load.end, load.arrivals) == (10_000, 10_005, 50)
+
+
 def test_held_requests_are_not_in_flight_at_replicas() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 1000))
-    board.tick([reading("a", 105, 1010, active=10)], frozenset(), WANTED, {T: 7.0}, 5)
+    board.tick([reading("a", 105, 1010, active=10)], frozenset(), WANTED, {T: 7.0}, 5, unix_now=105)
     load = board.take(T)
     assert load is not None
     assert (load.in_flight, load.held) == (3, 7)

@@ -56,7 +56,7 @@ def reading(gateway: str, at: float, factor: float, *, started: float = 1.0, tim
 
 
 def ticked(board: Board, now: float, *readings: Reading) -> Percentile | None:
-    board.tick(readings, frozenset({"a", "b"}), WANTED, {}, now)
+    board.tick(readings, frozenset({"a", "b"}), WANTED, {}, now, unix_now=now)
     return board.percentile(T, 50, now)
 
 
