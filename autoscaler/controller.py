@@ -96,7 +96,7 @@ class AutoscalerController:
         self._loop = Reconciler("autoscaler", self.reconcile, settings)
         self._autoscalers.index(_TARGET, _target_of)
         self._pods.index(_REVISION, _revision_of)
-        self._profiles.index(profiles.DIGEST, profiles.digest_of)
+        self._profiles.index(profiles.MODEL, profiles.model_of)
         self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
         self._pods.on_change(self._pod_changed)

@@ -1,15 +1,15 @@
-"""The capacity of one replica by a CapacityProfile of the same model and resources. Pure."""
+"""The capacity of one replica by a CapacityProfile of the same namespace, model and resources. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from autoscaler.observation import Capacity
+from autoscaler.observation import MOST_WORK, Capacity
 from serving.objects import Object
 from serving.resources import names
 from serving.resources.formats import quantity
 
-DIGEST = "digest"
-"""Name of the index of profiles by their models' digest."""
+MODEL = "model"
+"""Name of the index of profiles by `model_of`."""
 _SAME = 0.05
 """Share by which the numbers of a setting may differ: an amount of a resource, or a number in a variable."""
 
@@ -21,9 +21,17 @@ class Profiles(Protocol):
         """Return the profiles whose value in the index `name` is `value`."""
 
 
-def digest_of(profile: Mapping[str, Any]) -> Iterable[str]:
-    """Return a profile's values in the index `DIGEST`: the digest of its model's image."""
-    return [profile["spec"].get("modelDigest", "")]
+def model_of(profile: Mapping[str, Any]) -> Iterable[str]:
+    """Return a profile's values in the index `MODEL`: its namespace, and the digest of its model's image.
+
+    Who may write to another namespace only must not size this one.
+    """
+    return [_model(profile, profile["spec"].get("modelDigest", ""))]
+
+
+def _model(obj: Mapping[str, Any], digest: str) -> str:
+    """Return the value in the index `MODEL` of a model in the namespace of `obj`."""
+    return f"{obj['metadata']['namespace']}/{digest}"
 
 
 def capacity(profiles: Profiles, deployment: Mapping[str, Any]) -> Capacity | None:
@@ -32,20 +40,22 @@ def capacity(profiles: Profiles, deployment: Mapping[str, Any]) -> Capacity | No
     for container in containers or ():
         digest = _env(container).get(names.MODEL_DIGEST_ENV)
         if digest:
-            measured = [p["spec"] for p in profiles.by_index(DIGEST, digest) if _fits(p["spec"], container)]
+            of_model = profiles.by_index(MODEL, _model(deployment, digest))
+            measured = [p["spec"] for p in of_model if _fits(p["spec"], container)]
             newest = max(measured, key=lambda spec: str(spec.get("measuredAt", "")), default=None)
             return _measured(newest) if newest is not None else None
     return None
 
 
 def _measured(spec: Mapping[str, Any]) -> Capacity | None:
-    """Return the capacity by a profile's spec; None if no measured load met the constraints.
+    """Return the capacity by a profile's spec; None if no measured load met the constraints, or if no replica
+    can have this capacity.
 
     The latency is the median at the measured point nearest to the capacity, and a request has as many tokens
     as there.
     """
     rate = float(spec.get("capacity") or 0)
-    if rate <= 0:
+    if not 1 / MOST_WORK <= rate <= MOST_WORK:
         return None
     nearest = min(spec["points"], key=lambda point: abs(float(point["throughput"]) - rate))
     medians = [  # seconds
@@ -55,7 +65,7 @@ def _measured(spec: Mapping[str, Any]) -> Capacity | None:
     ]
     # Concurrency by Little's law; without measured latencies it is the least, one request at a time.
     concurrency = max(rate * medians[0], 1.0) if medians else 1.0
-    return Capacity(rate, concurrency, _tokens(nearest, rate))
+    return Capacity(rate, concurrency, _tokens(nearest, rate)) if concurrency <= MOST_WORK else None
 
 
 def _tokens(point: Mapping[str, Any], rate: float) -> float | None:

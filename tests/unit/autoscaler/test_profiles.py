@@ -1,5 +1,7 @@
 """Capacity by a CapacityProfile of the same model and resources."""
 
+import math
+
 import pytest
 
 from autoscaler import profiles
@@ -9,14 +11,14 @@ from serving.resources import names
 
 
 class Listed:
-    """Profiles of one model."""
+    """Profiles in one namespace."""
 
-    def __init__(self, *specs: Object) -> None:
-        self._found = [{"spec": spec} for spec in specs]
+    def __init__(self, *specs: Object, namespace: str = "team") -> None:
+        self._stored = [{"metadata": {"namespace": namespace}, "spec": spec} for spec in specs]
 
     def by_index(self, name: str, value: str) -> list[Object]:
-        assert name == profiles.DIGEST
-        return [profile for profile in self._found if profile["spec"]["modelDigest"] == value]
+        assert name == profiles.MODEL
+        return [profile for profile in self._stored if value in profiles.model_of(profile)]
 
 
 def spec(rate: float = 20, *, cpu: str = "1", at: str = "2026-01-01T00:00:00Z", digest: str = "m") -> Object:
@@ -36,7 +38,10 @@ def deployment(cpu: str = "1") -> Object:
         "env": [{"name": names.MODEL_DIGEST_ENV, "value": "m"}],
         "resources": {"limits": {"cpu": cpu}},
     }
-    return {"spec": {"template": {"spec": {"containers": [container]}}}}
+    return {
+        "metadata": {"namespace": "team"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,22 @@ def test_capacity_is_that_of_the_newest_matching_profile(
     stored: tuple[Object, ...], expected: Capacity | None
 ) -> None:
     assert profiles.capacity(Listed(*stored), deployment()) == expected
+
+
+def test_profile_of_another_namespace_is_not_used() -> None:
+    stored = Listed(spec(1e9, at="9999-01-01T00:00:00Z"), namespace="staging")
+    assert profiles.capacity(stored, deployment()) is None
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e13, 1e300, math.inf, math.nan])
+def test_profile_with_a_capacity_that_no_replica_can_have_is_not_used(rate: float) -> None:
+    assert profiles.capacity(Listed(spec(rate)), deployment()) is None
+
+
+def test_profile_with_a_latency_that_no_replica_can_have_is_not_used() -> None:
+    slow = {"metric": "latency", "percentile": 50, "value": 1e300, "low": 1e300, "high": 1e300}
+    points = [{"level": 20, "throughput": 20, "latencies": [slow]}]
+    assert profiles.capacity(Listed(spec() | {"points": points}), deployment()) is None
 
 
 def tokens_of(rate: float, *points: Object) -> float | None:
