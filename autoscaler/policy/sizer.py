@@ -171,7 +171,7 @@ class Sizer:
         if sustained < count:
             count, reason, message = sustained, "ScaleUpStabilized", rise_stabilized_message(count, sustained)
         allowed = self._pace.limited(now, desired, count)
-        if allowed != count and desired > 0:  # of zero replicas a percentage is 0, and would allow no start
+        if allowed != count:
             message = f"{_needed_message(need.replicas, stabilized, allowed)}; behavior allows {allowed} now"
             count, reason = allowed, "PaceLimited"
         if count > bounds.most:

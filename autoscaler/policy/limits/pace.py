@@ -18,9 +18,7 @@ class PaceLimit:
         """Unix seconds and `spec.replicas` at each decision of the last minute, the oldest first."""
 
     def limited(self, now: float, desired: int, count: int) -> int:
-        """Return the count nearest to `count` that the limits allow.
-
-        The sizer ignores the result at zero replicas, of which a percentage is 0.
+        """Return the count nearest to `count` that the limits allow; from zero, at least one replica.
 
         Args:
             now: Unix seconds.
@@ -34,16 +32,28 @@ class PaceLimit:
             self._counts.popleft()
         if count > desired:
             lowest = min(earlier for _, earlier in self._counts)
-            return min(count, max(lowest + _step(self._up, lowest), desired))
+            return min(count, max(_most(self._up, lowest), desired))
         if count < desired:
             highest = max(earlier for _, earlier in self._counts)
             return max(count, min(highest - _step(self._down, highest), desired))
         return count
 
 
+def _most(pace: Pace, lowest: int) -> int:
+    """Return the highest count within a minute of a count of `lowest`."""
+    if pace.percent_per_minute is None or lowest > 0:
+        return lowest + _step(pace, lowest)
+    # A percentage of zero would hold a woken target at one replica.
+    return max(pace.replicas_per_minute or 0, 1 + _percent(pace, 1))
+
+
 def _step(pace: Pace, base: int) -> int:
     """Return the replicas by which a count may change within a minute; a million without a limit."""
     if pace.replicas_per_minute is None and pace.percent_per_minute is None:
         return 1_000_000
-    percent = math.ceil(base * (pace.percent_per_minute or 0) / 100)
-    return max(pace.replicas_per_minute or 0, percent)
+    return max(pace.replicas_per_minute or 0, _percent(pace, base))
+
+
+def _percent(pace: Pace, base: int) -> int:
+    """Return the percentage of `base` in replicas; 0 without a limit in percent."""
+    return math.ceil(base * (pace.percent_per_minute or 0) / 100)

@@ -73,6 +73,13 @@ def test_behavior_limits_the_count_of_a_queue_when_no_gateway_counts_the_target(
     assert decided(sizer, 0.0, 800) == (6, "PaceLimited", "8 are needed; behavior allows 6 now")
 
 
+def test_behavior_limits_the_count_when_a_query_needs_replicas_of_a_target_at_zero():
+    jobs = Metric("PromQL/jobs", "PromQL", 5)
+    sizer = Sizer(PolicyConfig(0, 50, metrics=(jobs,), up=Pace(replicas_per_minute=1)))
+    decision = sizer.decide(Observation(1000.0, Replicas(0, 0), None, {"PromQL/jobs": 50.0}))
+    assert (decision.replicas, decision.reason) == (1, "PaceLimited")
+
+
 def test_a_schedule_is_named_when_it_bounds_the_count_of_a_queue():
     night = Schedule("night", Cron.parse("* * * * *"), ZoneInfo("UTC"), duration=3600.0, minimum=3, maximum=6)
     metric = Metric("TokenQueueDepth", "TokenQueueDepth", 100)
