@@ -96,8 +96,9 @@ class Forecaster:
     def __init__(self, unit: float, share: float, zone: ZoneInfo | None = None) -> None:
         self.wait = WAIT
         """Seconds that work may wait."""
-        self._unit = max(unit, 1e-9)
-        self._floor = max(FLOOR * unit, 1e-9)
+        self.unit = max(unit, 1e-9)
+        """Load per second, in which learned loads and levels are expressed."""
+        self._floor = _floor(unit)
         self._seen = DecayedHistogram(SEEN_MEMORY / SEEN_STRIDE, SEEN_PRIOR)
         """Distribution of the logarithms of all loads, in units of `unit`."""
         self._next_seen = -math.inf
@@ -188,7 +189,7 @@ class Forecaster:
             weight = min(max(self._last / self._usual, LEAST_WEIGHT), MOST_WEIGHT)
         if end >= self._next_seen:
             self._next_seen = end + SEEN_STRIDE
-            self._seen.add(math.log(max(self._last, 1e-9) / self._unit), weight)
+            self._seen.add(math.log(max(self._last, 1e-9) / self.unit), weight)
         for horizon in self._horizons:
             # A horizon remembers forecasts once in a stride, and needs no points in between.
             points = self._points(horizon.seconds) if horizon.is_due(end) else ()
@@ -206,7 +207,7 @@ class Forecaster:
             high += inside * (second_high - high)
         seen_risk = min(SEEN_SHARE * (1 - self._share) * self._risk_factor, MOST_RISK)
         highest = max(
-            math.exp(self._seen.quantile(1 - seen_risk)) * self._unit, self.last * math.exp(TREND_LIMIT)
+            math.exp(self._seen.quantile(1 - seen_risk)) * self.unit, self.last * math.exp(TREND_LIMIT)
         )
         # The learned errors do not include a ramp that has only begun, so the drift is a lower bound.
         upper_level = max(min(high, math.log(highest + self._floor)), middle, self._drift(horizon))
@@ -376,6 +377,7 @@ class Forecaster:
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
         return {
+            "unit": self.unit,
             "end": self._end if self._end > -math.inf else None,
             "usual": None if math.isnan(self._usual) else self._usual,
             "seen": [round(weight, 4) for weight in self._seen.state()],
@@ -387,7 +389,7 @@ class Forecaster:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore a result of `state`; its `end` is ignored."""
+        """Restore a result of `state`, also of another unit; its `end` is ignored."""
         self._usual = math.nan if state["usual"] is None else float(state["usual"])
         self._seen.restore(state["seen"])
         self._daily.restore(**state["daily"])
@@ -400,6 +402,32 @@ class Forecaster:
         if "history" in state:  # absent in states from before the regressions
             self.history.restore(**state["history"])
             self.set_fit(None if state["fit"] is None else Fit.from_state(state["fit"]))
+        unit = float(state.get("unit", self.unit))  # absent in older states
+        if not 0 < unit < math.inf:
+            raise ValueError(f"the unit {unit}")
+        if unit != self.unit:
+            self._convert(unit)
+
+    def _convert(self, unit: float) -> None:
+        """Convert what was learned at another `unit`; the fit, whose levels had another floor, is dropped."""
+        floor = _floor(unit)
+
+        def level(before: float) -> float:
+            return math.log(max(math.exp(before) - floor, 0.0) + self._floor)
+
+        self._seen.map(1.0, math.log(unit / self.unit))
+        self._daily.map(level)
+        self._weekly.map(level)
+        self.history.map(level)
+        for horizon in self._horizons:
+            horizon.change_floor(floor, self._floor)
+        self.set_fit(None)
+        if self._end > -math.inf:
+            self._estimate_now()
+
+
+def _floor(unit: float) -> float:
+    return max(FLOOR * unit, 1e-9)
 
 
 def _at(levels: tuple[float, ...], place: float) -> float:

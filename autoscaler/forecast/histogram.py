@@ -80,6 +80,22 @@ class DecayedHistogram:
             self._newest_weight, self._total = 1.0, sum(weights)
             self._quantiles.clear()
 
+    def map(self, factor: float, offset: float = 0.0) -> None:
+        """Multiply each error by `factor`, above 0, and add `offset`; errors that were cut stay so."""
+        mapped = array("d", [0.0] * BINS)
+        mapped[0], mapped[-1] = self._weights[0], self._weights[-1]
+        for i in range(1, BINS - 1):
+            # Edges of the mapped bin in bins; its weight is even between them.
+            low = (factor * (i * WIDTH - LIMIT) + offset + LIMIT) / WIDTH
+            high = low + factor
+            first, last = (min(max(math.floor(edge), 0), BINS - 1) for edge in (low, high))
+            for index in range(first, last + 1):
+                begin = low if index == first else index
+                end = high if index == last else index + 1
+                mapped[index] += self._weights[i] * (end - begin) / factor
+        self._weights, self._total = mapped, sum(mapped)
+        self._quantiles.clear()
+
     def _rescale(self) -> None:
         self._weights = array("d", self.state())
         self._total = sum(self._weights)

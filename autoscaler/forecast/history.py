@@ -4,6 +4,7 @@ import base64
 import math
 import sys
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 from autoscaler.forecast.profile import BIN, DAY
@@ -48,6 +49,10 @@ class History:
         self.end = index + 1
         if len(levels) > MOST_BINS:
             del levels[: len(levels) - MOST_BINS]
+
+    def map(self, convert: Callable[[float], float]) -> None:
+        """Replace each level by the result of `convert`."""
+        self.levels = array("f", map(convert, self.levels))
 
     def state(self) -> dict[str, Any]:
         """Return the history for JSON: 32-bit little-endian numbers in base64."""

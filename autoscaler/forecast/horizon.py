@@ -252,6 +252,23 @@ class Horizon:
         self._since_refresh = REFRESH
         self._refresh()
 
+    def change_floor(self, before: float, after: float) -> None:
+        """Convert what was learned from levels with another floor.
+
+        The errors of levels near the mean load change by one factor, and so does the volatility, of which
+        most errors are multiples.
+        """
+        if self._mean_load <= 0:
+            return
+        mean_load = max(self._mean_load - before, 0.0) + after
+        factor = self._mean_load / mean_load
+        self._mean_load = mean_load
+        self._volatility = min(max(factor * self._volatility, LEAST_VOLATILITY), MOST_VOLATILITY)
+        self._unscaled_errors_when_held.map(factor)
+        self._losses = [factor * loss for loss in self._losses]
+        self._median_losses = [factor * loss for loss in self._median_losses]
+        self._refresh()
+
     def _padded(self, saved: Sequence[float]) -> list[float]:
         """Return the saved value of each forecast, and 0 for forecasts added later."""
         return [*map(float, saved), *[0.0] * len(self.names)][: len(self.names)]

@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 BIN = 300.0
 """Seconds of a bin: 288 bins a day. At this resolution the daily shapes of the measured traces, of one day to
@@ -47,6 +47,11 @@ class LoadProfile:
         levels, bins = self._levels, self._bins
         first = levels[low % bins]
         return first + inside * (levels[(low + 1) % bins] - first)
+
+    def map(self, convert: Callable[[float], float]) -> None:
+        """Replace each level by the result of `convert`."""
+        known = (level if math.isnan(level) else convert(level) for level in self._levels)
+        self._levels = array("d", known)
 
     def state(self) -> dict[str, list[float | None]]:
         """Return the profile for JSON."""

@@ -76,12 +76,14 @@ class Fitting:
             state = self._states.get(key)
             if state is None or state.sizer is None:
                 continue
+            unit = state.sizer.forecaster.unit
             try:
                 fitted = await self._worker.fit(state.sizer.history.levels)
             except errors.Unavailable as error:
                 log.warning("the forecast of %s keeps its previous fit: %s", key, error)
                 continue
-            if state.sizer is not None:  # a change of the spec may have replaced the sizer, not its history
+            # Another spec may have replaced the sizer, not its history; another capacity, the levels.
+            if state.sizer is not None and state.sizer.forecaster.unit == unit:
                 state.sizer.set_fit(fitted)
             await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
 

@@ -132,7 +132,7 @@ class TargetState:
             return sizer
         try:
             sizer.restore(state)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
             log.warning("the stored state cannot be used, and is learned again: %r", error)
             return Sizer(self.config)
         return sizer

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 import numpy as np
 import pytest
 
-from autoscaler.forecast.fit import fit
+from autoscaler.forecast.fit import Fit, fit
 from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
@@ -127,6 +128,21 @@ async def test_other_targets_are_fitted_when_each_fit_of_one_kills_the_process(
         running.cancel()
         await asyncio.wait([running])
     assert not children()
+
+
+async def test_fit_is_not_used_when_the_capacity_of_a_replica_was_measured_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = state()
+
+    async def fit_while_measured(_: Worker, earlier: Sequence[float]) -> Fit | None:
+        target.configure(replace(target.config, capacity=Capacity(50.0, 5.0)))
+        return fit(earlier)
+
+    monkeypatch.setattr(Worker, "fit", fit_while_measured)
+    await Fitting({Key("a", "a"): target}, every=0.0)._round()
+    assert target.sizer is not None
+    assert target.sizer.state()["forecast"]["fit"] is None
 
 
 @pytest.mark.parametrize("cause", ["no-process", "no-descriptor", "no-thread"])

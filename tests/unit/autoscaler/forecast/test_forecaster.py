@@ -231,6 +231,51 @@ def test_state_of_a_version_without_regressions_is_restored() -> None:
     assert len(restored.history) == 0
 
 
+@pytest.mark.parametrize(("before", "after"), [(1.0, 50.0), (50.0, 1.0)])
+def test_band_is_that_of_the_new_unit_when_restored_from_another_unit(before: float, after: float) -> None:
+    """As when an experiment has measured the capacity of a replica, or a new version has no profile."""
+    taught = [Forecaster(unit, SHARE) for unit in (before, after)]
+    step, noise = 30.0, np.random.default_rng(1)
+
+    def observe(forecasters: list[Forecaster], begin: float, end: float) -> None:
+        for time in np.arange(begin + step, end, step):
+            amount = float(noise.poisson((100 + 80 * math.sin(2 * math.pi * time / DAY)) * step))
+            for each in forecasters:
+                each.observe(float(time), step, amount)
+
+    observe(taught, START, START + 3 * DAY)
+    taught[0].set_fit(Fit(0.1, (1, 2), (0.5, 0.4), daily=0.3))
+    restored = Forecaster(after, SHARE)
+    restored.restore(json.loads(json.dumps(taught[0].state())))
+    assert restored.history.levels == pytest.approx(taught[1].history.levels, abs=1e-4)
+    assert restored.state()["fit"] is None, "its levels had another floor"
+    assert restored.state()["unit"] == after
+    observe([taught[1], restored], START + 3 * DAY, START + 3 * DAY + 600)
+    for horizon in (20.0, 60.0, 540.0):
+        expected, band = taught[1].band(horizon), restored.band(horizon)
+        assert band.lower == pytest.approx(expected.lower, rel=0.02)
+        assert band.median == pytest.approx(expected.median, rel=0.01)
+        assert band.upper == pytest.approx(expected.upper, rel=0.03)
+    for each in (taught[1], restored):  # a load far above: the loads of the last days bound the quantile
+        each.observe(START + 3 * DAY + 630, 30.0, 170 * 30.0)
+    assert restored.band(540.0).upper == pytest.approx(taught[1].band(540.0).upper, rel=0.1)
+
+
+@pytest.mark.parametrize("unit", [0.0, -1.0, math.nan, math.inf])
+def test_state_with_a_unit_that_is_no_load_is_refused(unit: float) -> None:
+    with pytest.raises(ValueError, match="unit"):
+        constant(600).restore(constant(600).state() | {"unit": unit})
+
+
+def test_state_of_a_version_without_units_is_restored() -> None:
+    forecaster, restored = constant(7200), constant(0)
+    state = forecaster.state()
+    del state["unit"]
+    restored.restore(state)
+    assert restored.state()["seen"] == state["seen"]
+    assert restored.state()["daily"] == state["daily"]
+
+
 def test_history_and_fit_are_restored_from_json() -> None:
     forecaster, restored = constant(86_400), Forecaster(1.0, SHARE)
     fitted = Fit(0.1, (1, 2), (0.5, 0.4), daily=0.3)

@@ -79,3 +79,28 @@ def test_quantiles_are_the_same_when_restored_from_json(errors: list[float]) -> 
     restored.add(1.0)
     histogram.add(1.0)
     assert restored.quantile(0.7) == pytest.approx(histogram.quantile(0.7), abs=1e-6)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.floats(-2, 2), min_size=1, max_size=60),
+    st.floats(0.3, 3.0),
+    st.floats(-1.5, 1.5),
+    st.floats(0, 1),
+)
+def test_quantiles_follow_when_errors_are_mapped(
+    errors: list[float], factor: float, offset: float, share: float
+) -> None:
+    mapped, expected = histogram_of(errors), histogram_of([factor * error + offset for error in errors])
+    mapped.map(factor, offset)
+    assert sum(mapped.state()) == pytest.approx(sum(expected.state()))
+    near = [expected.quantile(min(max(share + d, 0.0), 1.0)) for d in (-1e-6, 1e-6)]
+    margin = (2 + factor) * WIDTH
+    assert near[0] - margin <= mapped.quantile(share) <= near[1] + margin
+
+
+def test_errors_that_were_cut_stay_cut_when_errors_are_mapped() -> None:
+    histogram = histogram_of([-math.inf] * 3 + [math.inf])
+    histogram.map(1.0, 4.0)
+    assert histogram.quantile(0.5) <= -LIMIT + WIDTH
+    assert histogram.quantile(0.9) >= LIMIT - WIDTH
