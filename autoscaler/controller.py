@@ -260,15 +260,19 @@ class AutoscalerController:
     def _request_backfill(
         self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState
     ) -> None:
-        """Request the backfill of a target without stored state."""
-        if self._backfill is None or state.is_fixed or state.is_backfilled:
+        """Request the backfill of a target without stored state, or whose backfill a restart has ended."""
+        if self._backfill is None or state.is_fixed or state.is_backfill_requested:
             return
-        state.is_backfilled = True
+        state.is_backfill_requested = True
         query = backfill.query(target.object)
+        state.is_backfill_pending = query is not None
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
-            request = backfill.BackfillRequest(key, query, state.config, state.restore_history, emit)
-            self._backfill.request(request)
+            self._backfill.request(
+                backfill.BackfillRequest(
+                    key, query, state.config, state.restore_history, state.end_backfill, emit
+                )
+            )
 
     async def _scale_target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
@@ -297,9 +301,7 @@ class AutoscalerController:
         if state is None or state.uid != uid:
             saved = self._store.read(key, uid) if self._store is not None else None
             changes = list((autoscaler.get("status") or {}).get("decisions") or [])
-            state = self._states[key] = TargetState(
-                PolicyConfig(), saved, uid=uid, changes=changes, is_backfilled=saved is not None
-            )
+            state = self._states[key] = TargetState.begun(uid, saved, changes)
         return state
 
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:

@@ -53,6 +53,8 @@ class BackfillRequest:
     config: PolicyConfig
     restore_history: Callable[[Object], None]
     """Takes the result of `backfilled_state`."""
+    end: Callable[[], None]
+    """Called when the load was read or is given up, so that no later process requests it again."""
     emit: Callable[[str, str], Awaitable[None]]
     """Records an Event: reason and message."""
     requested: float = field(default_factory=clock.monotonic)
@@ -127,24 +129,20 @@ class Backfill:
         async with http_reading.session() as session:
             while True:
                 request = await self._requests.get()
+                has_load = False
                 try:
                     has_load = await self._backfill(session, request)
-                except errors.Unavailable as error:
+                except (errors.Unavailable, errors.Permanent) as error:
                     log.warning("the load of %s was not read: %s", request.key, error)
-                    if clock.monotonic() - request.requested < GIVE_UP_SECONDS:
+                    is_late = clock.monotonic() - request.requested >= GIVE_UP_SECONDS
+                    if isinstance(error, errors.Unavailable) and not is_late:
                         self._requests.put_nowait(request)
                         await asyncio.sleep(RETRY_SECONDS)
-                    else:
-                        await request.emit(
-                            HISTORY_UNAVAILABLE, f"the load of the last weeks was not read: {error}"
-                        )
-                    continue
-                except errors.Permanent as error:
-                    log.warning("the load of %s was not read: %s", request.key, error)
+                        continue
                     await request.emit(
                         HISTORY_UNAVAILABLE, f"the load of the last weeks was not read: {error}"
                     )
-                    continue
+                request.end()
                 if has_load:
                     await asyncio.sleep(PAUSE_SECONDS)
 

@@ -21,6 +21,8 @@ LEAST_REQUESTS_FOR_POLICY = 20.0
 revision are fewer."""
 REFRESH_SECONDS = 60.0
 """Seconds between computations of the keep-alive, each of which takes half a millisecond."""
+_BACKFILLED = "backfilled"
+"""Key of the stored state: False while a requested backfill has not ended."""
 
 
 class LastWrite(NamedTuple):
@@ -57,8 +59,12 @@ class TargetState:
     starts: Starts = field(default_factory=Starts)
     decision: Decision | None = None
     """The last decision, after the guards."""
-    is_backfilled: bool = False
-    """Whether a stored state was read, or a backfill was requested: no further backfill is requested."""
+    is_backfill_requested: bool = False
+    """Whether a backfill was requested, or a state was read whose backfill has ended: none is requested
+    again."""
+    is_backfill_pending: bool = False
+    """Whether a requested backfill, also of an earlier process, has not ended: the load was neither read nor
+    given up."""
     is_active: bool = True
     """Whether decisions are written, and not only reported, as of the last decision."""
     decided_at: float = -math.inf
@@ -92,6 +98,25 @@ class TargetState:
     """The learned keep-alive: seconds without a request after which the last replicas are removed."""
     keep_alive_computed: float = -math.inf
     """Unix seconds at which `keep_alive` was computed."""
+
+    @classmethod
+    def begun(cls, uid: str, saved: Object | None, changes: list[Object]) -> "TargetState":
+        """Return the state of an Autoscaler before its first decision in this process.
+
+        Args:
+            uid: of the Autoscaler.
+            saved: the result of `learned_state` in an earlier process.
+            changes: the entries of `status.decisions`.
+        """
+        is_pending = saved is not None and not saved.get(_BACKFILLED, True)  # absent in older states
+        return cls(
+            PolicyConfig(),
+            saved,
+            uid=uid,
+            changes=changes,
+            is_backfill_requested=saved is not None and not is_pending,
+            is_backfill_pending=is_pending,
+        )
 
     @property
     def is_fixed(self) -> bool:
@@ -139,7 +164,13 @@ class TargetState:
 
     def learned_state(self) -> Object | None:
         """Return the learned state to store; None without a policy."""
-        return self.sizer.state() if self.sizer is not None else None
+        if self.sizer is None:
+            return None
+        return self.sizer.state() | {_BACKFILLED: not self.is_backfill_pending}
+
+    def end_backfill(self) -> None:
+        """Record that the requested backfill has ended, with or without a load."""
+        self.is_backfill_pending = False
 
     def restore_history(self, state: Object) -> None:
         """Take the load and the idle times of a backfilled state; learned starts and capacity are kept."""

@@ -6,11 +6,13 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from autoscaler import controller
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
 from autoscaler.state import backfill
@@ -20,11 +22,17 @@ from autoscaler.state.backfill import (
     STEP_SECONDS,
     Backfill,
     BackfillRequest,
+    backfilled_state,
 )
+from autoscaler.state.store import StateStore
 from serving import clock
-from serving.kube import Key
+from serving.kube import Key, Watches
 from serving.objects import Object
-from tests.rig.control_plane.convergence import kill, until
+from serving.resources import kinds, names
+from tests.fakes.gateway_pages import FakePages
+from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
+from tests.rig.control_plane.convergence import QUICK, kill, running, until
 
 Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUERY = 'sum(rate(slipway_requests_received_total{namespace="n"}[5m]))'
@@ -36,12 +44,18 @@ class EventRecords:
     def __init__(self) -> None:
         self.states: list[Object] = []
         self.events: list[tuple[str, str]] = []
+        self.ended = 0
+        """Backfills that ended."""
 
     async def emit(self, reason: str, message: str) -> None:
         self.events.append((reason, message))
 
+    def end(self) -> None:
+        self.ended += 1
+
     def request(self, name: str = "a") -> BackfillRequest:
-        return BackfillRequest(Key("n", name), QUERY, PolicyConfig(0, 5), self.states.append, self.emit)
+        config = PolicyConfig(0, 5)
+        return BackfillRequest(Key("n", name), QUERY, config, self.states.append, self.end, self.emit)
 
     @property
     def reasons(self) -> list[str]:
@@ -150,8 +164,9 @@ async def test_history_is_read_once_the_server_recovers_from(fault: str) -> None
         work.request(records.request())
         await until(lambda: server.requests >= 2, "a second attempt")
         assert not records.states
+        assert not records.ended
         server.answer = server.series
-        await until(lambda: bool(records.events), "an Event")
+        await until(lambda: records.ended == 1, "the end")
         assert records.reasons == [HISTORY_READ]
         assert len(records.states) == 1
 
@@ -205,7 +220,7 @@ async def test_expired_target_is_abandoned_and_the_next_one_is_read() -> None:
         expired = replace(old.request("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
         work.request(expired)
         work.request(new.request("new"))
-        await until(lambda: bool(old.events), "an Event")
+        await until(lambda: old.ended == 1, "the end")
         assert old.reasons == [HISTORY_UNAVAILABLE]
         server.answer = server.series
         await until(lambda: bool(new.states), "the load of the other")
@@ -217,10 +232,10 @@ async def test_refused_query_is_not_repeated() -> None:
     server.answer = text('{"status":"error","errorType":"bad_data","error":"exceeded 11,000 points"}', 400)
     async with serving(server), working(server.url) as work:
         work.request(records.request())
-        await until(lambda: bool(records.events), "an Event")
+        await until(lambda: records.ended == 1, "the end")
         server.answer = server.series
         work.request(records.request("b"))
-        await until(lambda: bool(records.states), "the load of the next")
+        await until(lambda: records.ended == 2, "the load of the next")
         assert records.reasons == [HISTORY_UNAVAILABLE, HISTORY_READ]
         assert server.requests == 2
 
@@ -230,10 +245,53 @@ async def test_empty_history_changes_no_state_and_emits_no_event() -> None:
     server.answer = text('{"status":"success","data":{"resultType":"matrix","result":[]}}')
     async with serving(server), working(server.url) as work:
         work.request(records.request())
-        await until(lambda: server.requests == 1, "the query")
+        await until(lambda: records.ended == 1, "the end")
         server.answer = server.series
         work.request(records.request("b"))
         await until(lambda: bool(records.events), "the load of the next")
         assert len(records.states) == 1
         assert "2 hours" in records.events[0][1]
         assert STEP_SECONDS == 300
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_read"),
+    [(None, True), ({"backfilled": False}, True), ({"backfilled": True}, False), ({}, False)],
+    ids=["nothing", "pending", "ended", "older-version"],
+)
+async def test_load_is_read_after_a_restart_unless_its_backfill_had_ended(
+    stored: Object | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
+) -> None:
+    monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)
+    api, store = FakeKube(), StateStore(tmp_path)
+    labels = {names.INFERENCE_LABEL: "i", names.PREDICTOR_LABEL: "p"}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5}
+    counts = {"replicas": 1, "readyReplicas": 1}
+    api.add(kinds.DEPLOYMENT, deployment("d", labels=labels, status=counts))
+    added = api.add(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
+    key, uid = Key("default", "a"), added["metadata"]["uid"]
+    if stored is not None:
+        store.write(key, uid, backfilled_state(PolicyConfig(1, 5), {}) | stored)
+    server = FaultyPrometheus()
+    server.answer = text("", 500)
+
+    async def run(holds: Callable[[], bool], description: str) -> None:
+        kube = api.client("autoscaler")
+        watches, settings = Watches(kube), replace(QUICK, prometheus=server.url)
+        scaler = controller.AutoscalerController(kube, settings, watches, pages=FakePages("d"), store=store)
+        async with running(scaler.run(), watches.run()):
+            await until(holds, description)
+
+    def is_decided() -> bool:
+        return bool(api.find(kinds.AUTOSCALER)[0].get("status"))
+
+    async with serving(server):
+        await run(lambda: is_decided() and (server.requests > 1 or not is_read), "a decision")
+        learned = store.read(key, uid)
+        assert learned is not None
+        assert learned["backfilled"] is not is_read
+        assert bool(server.requests) is is_read
+        server.answer = text('{"status":"success","data":{"resultType":"matrix","result":[]}}')
+        asked = server.requests
+        await run(lambda: server.requests > asked or not is_read, "the query again")

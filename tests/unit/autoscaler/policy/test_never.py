@@ -304,5 +304,6 @@ def test_the_next_decision_is_the_same_when_state_was_saved_and_restored(
 
 
 def _without_end(state: dict[str, Any]) -> dict[str, Any]:
-    """Return learned state without the time of the last reading, which a restart ignores."""
-    return state | {"forecast": state["forecast"] | {"end": None}}
+    """Return the learned state of a policy without the time of the last reading, which a restart ignores."""
+    of_policy = {key: value for key, value in state.items() if key != "backfilled"}
+    return of_policy | {"forecast": state["forecast"] | {"end": None}}
