@@ -1,11 +1,15 @@
 """Stores the learned states of all targets, in turn."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from autoscaler.state.store import StateStore
 from autoscaler.state.target_state import TargetState
 from serving.kube import Key
+from serving.objects import Object
+
+log = logging.getLogger(__name__)
 
 
 class StateSaver:
@@ -23,14 +27,17 @@ class StateSaver:
             for key in keys:
                 await asyncio.sleep(self._seconds / len(keys))
                 if (state := self._states.get(key)) is not None:
-                    self._save(key, state)
+                    try:
+                        # A busy disk takes seconds for a write, and the leader must renew its Lease.
+                        await asyncio.to_thread(self._save, key, state.uid, state.learned_state())
+                    except RuntimeError as error:
+                        log.warning("the state of %s is not stored: no thread can be started: %s", key, error)
 
     def save_all(self) -> None:
         """Store all learned states now."""
         for key, state in self._states.items():
-            self._save(key, state)
+            self._save(key, state.uid, state.learned_state())
 
-    def _save(self, key: Key, state: TargetState) -> None:
-        learned = state.learned_state()
+    def _save(self, key: Key, uid: str, learned: Object | None) -> None:
         if self._store is not None and learned is not None:
-            self._store.write(key, state.uid, learned)
+            self._store.write(key, uid, learned)

@@ -46,11 +46,11 @@ class StateStore:
         return state if state.pop(_UID, uid) == uid else None
 
     def write(self, key: Key, uid: str, state: dict[str, Any]) -> None:
-        """Replace the stored state of the Autoscaler with this uid atomically."""
+        """Replace the stored state of the Autoscaler with this uid; a power cut leaves one of the two."""
         path = self._path(key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            atomic_file.replace(path, orjson.dumps({_UID: uid} | state))
+            atomic_file.replace(path, orjson.dumps({_UID: uid} | state), synced=True)
         except OSError as error:
             log.warning("%s cannot be written: %s", path, error)
 

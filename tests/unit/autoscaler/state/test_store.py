@@ -1,5 +1,6 @@
 """What was learned outlives the controller, and a file that is none is left out."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_broken_file_is_ignored_and_logged(
     scaled = TargetState(CONFIG, StateStore(tmp_path).read(KEY, UID))
     scaled.decide(Observation(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1)))
     assert caplog.records
+
+
+def test_state_is_on_the_disk_when_it_replaces_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    replace = os.replace
+
+    def replace_in_order(source: str, target: Path) -> None:
+        steps.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda _: steps.append("sync"))
+    monkeypatch.setattr(os, "replace", replace_in_order)
+    StateStore(tmp_path).write(KEY, UID, {"a": 1})
+    assert steps == ["sync", "replace"]
 
 
 def test_too_large_file_is_ignored(tmp_path: Path) -> None:
