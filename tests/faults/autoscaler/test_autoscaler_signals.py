@@ -30,7 +30,8 @@ CAPACITY = {
     "measuredAt": "2026-01-01T00:00:00Z",
     "points": [{"level": 10.0, "throughput": 10.0}],
 }
-LEASE = {"renewTime": "2999-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
+LEASE = {"renewTime": "2999-01-01T00:00:00.000000Z", "leaseDurationSeconds": 1_000_000_000}
+"""Of a gateway that lives for all of a test."""
 
 
 class Time:
