@@ -105,9 +105,8 @@ def measure(count: int) -> tuple[list[float], list[float], float]:
         text = page.text(now)
         began = time.process_time()
         scraped = parser.page(text)
-        board.tick(
-            [Reading(scraped.gateway, scraped.read_at, scraped.started, scraped.counts)], live, known, {}, now
-        )
+        reading = Reading(scraped.gateway, scraped.read_at, scraped.started, scraped.counts)
+        board.tick([reading], live, known, {}, now, unix_now=now)
         read = time.process_time()
         for i, target in enumerate(targets):
             observation = Observation(now, Replicas(desired[i], desired[i]), board.take(target))
