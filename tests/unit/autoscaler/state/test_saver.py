@@ -56,4 +56,5 @@ async def test_states_are_stored_later_when_no_thread_can_be_started(
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refused_once)
     async with running(StateSaver({KEY: learned()}, store, 0.001).run()):
         await until(lambda: store.read(KEY, "1") is not None, "a stored state")
+    await asyncio.get_running_loop().shutdown_default_executor()  # a write may be open
     assert "no thread can be started" in caplog.text
