@@ -226,7 +226,7 @@ class AutoscalerController:
         try:
             return await self._reconcile(key, autoscaler)
         except errors.Forbidden as error:
-            await self._writer.refuse(autoscaler, "Forbidden", str(error))
+            await self._refuse(key, autoscaler, "Forbidden", str(error))
             raise  # the queue tries again, as no watch shows that a right was granted
 
     async def _reconcile(self, key: Key, autoscaler: Object) -> Result | None:
@@ -261,7 +261,10 @@ class AutoscalerController:
         self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState
     ) -> None:
         """Request the backfill of a target without stored state, or whose backfill a restart has ended."""
-        if self._backfill is None or state.is_fixed or state.is_backfill_requested:
+        if self._backfill is None:
+            state.end_backfill()  # of an earlier process; learned loads do not give way to one of weeks later
+            return
+        if state.is_fixed or state.is_backfill_requested:
             return
         state.is_backfill_requested = True
         query = backfill.query(target.object)

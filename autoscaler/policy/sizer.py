@@ -351,7 +351,7 @@ class Sizer:
                 startup=startup,
                 metric_needs=tuple(metric_needs),
             )
-        count = max(desired, 1) if is_busy or is_woken else desired
+        count = self._pace.limited(now, desired, max(desired, 1) if is_busy or is_woken else desired)
         if is_woken:
             reason, message = _WOKEN
         elif self._load is None or self.capacity.value is None:

@@ -8,6 +8,7 @@ from autoscaler.state.store import StateStore
 from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 from serving.objects import Object
+from serving.system import threads
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +30,15 @@ class StateSaver:
                 if (state := self._states.get(key)) is not None:
                     try:
                         # A busy disk takes seconds for a write, and the leader must renew its Lease.
-                        await asyncio.to_thread(self._save, key, state.uid, state.learned_state())
+                        await threads.run_to_end(self._save, key, state.uid, state.learned_state())
                     except RuntimeError as error:
                         log.warning("the state of %s is not stored: no thread can be started: %s", key, error)
 
     def save_all(self) -> None:
-        """Store all learned states now."""
+        """Store all learned states now, without a wait for the disk: the process ends."""
         for key, state in self._states.items():
-            self._save(key, state.uid, state.learned_state())
+            self._save(key, state.uid, state.learned_state(), synced=False)
 
-    def _save(self, key: Key, uid: str, learned: Object | None) -> None:
+    def _save(self, key: Key, uid: str, learned: Object | None, *, synced: bool = True) -> None:
         if self._store is not None and learned is not None:
-            self._store.write(key, uid, learned)
+            self._store.write(key, uid, learned, synced=synced)

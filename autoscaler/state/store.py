@@ -45,12 +45,12 @@ class StateStore:
         # Files of older versions name no uid.
         return state if state.pop(_UID, uid) == uid else None
 
-    def write(self, key: Key, uid: str, state: dict[str, Any]) -> None:
-        """Replace the stored state of the Autoscaler with this uid; a power cut leaves one of the two."""
+    def write(self, key: Key, uid: str, state: dict[str, Any], *, synced: bool = True) -> None:
+        """Replace the stored state of the Autoscaler with this uid; with `synced` also before a power cut."""
         path = self._path(key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            atomic_file.replace(path, orjson.dumps({_UID: uid} | state), synced=True)
+            atomic_file.replace(path, orjson.dumps({_UID: uid} | state), synced=synced)
         except OSError as error:
             log.warning("%s cannot be written: %s", path, error)
 

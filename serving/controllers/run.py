@@ -18,6 +18,7 @@ from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually, serves
 from serving.kube.election import LeaderElection
 from serving.settings import ControllerSettings, Settings
+from serving.system.files import open_files
 from serving.system.readiness import Readiness
 
 
@@ -46,6 +47,7 @@ async def run(data_dir: DataDir, settings: Settings, readiness: Readiness, *othe
     Raises:
         errors.LeadershipLost: another process runs the controllers from now on.
     """
+    open_files.set_limit()  # the autoscaler reads the pages of all replicas at once
     work = partial(_work, data_dir, settings, readiness, *others)
     if not settings.controllers.leader_election:
         await work()

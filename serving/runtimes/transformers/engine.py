@@ -104,7 +104,8 @@ class EngineLimits:
     prompt_tokens_per_step: int
     """Prompt tokens that are read between two tokens of the other sequences."""
     tokens_per_call: int
-    """Prompt tokens that the model reads in the time of its shortest call: a call counts at least as many."""
+    """Prompt tokens that the model reads in the time of its shortest call. The rest of a prompt with a cached
+    prefix counts at least as many, as the steps would otherwise have any number of calls."""
 
 
 @dataclass(eq=False)
@@ -121,6 +122,8 @@ class Generation:
     cancelled: bool = False
     read: int = 0
     """Tokens of the prompt that have been read."""
+    has_prefix: bool = False
+    """Whether the prompt began with a cached prefix."""
     tokens: list[int] = field(default_factory=list)
     """The generated tokens."""
     characters: int = 0
@@ -161,6 +164,8 @@ class GenerationEngine:
         self._waiting: deque[Generation] = deque()
         self._reading: Generation | None = None
         """The generation whose long prompt is read in chunks."""
+        self._copied = 0
+        """Tokens of ended generations that were copied to free rows since the last step began."""
         self._rows: list[Generation] = []
         """The batch: the generations by their row of the cache."""
         self._stopped = False
@@ -280,10 +285,12 @@ class GenerationEngine:
 
     def _prefill(self) -> None:
         """Read as many prompt tokens as a step may: short prompts together, a long one in chunks."""
-        budget = self._limits.prompt_tokens_per_step
+        budget = self._limits.prompt_tokens_per_step - self._copied // COPIES_PER_TOKEN
+        self._copied = 0
         while budget > 0:
-            if self._reading is not None:
-                budget -= max(self._prefill_chunk(self._reading, budget), self._limits.tokens_per_call)
+            if (reading := self._reading) is not None:
+                read = self._prefill_chunk(reading, budget)
+                budget -= max(read, self._limits.tokens_per_call) if reading.has_prefix else read
                 continue
             short = self._next_short(budget)
             if not short:
@@ -358,7 +365,7 @@ class GenerationEngine:
         prefix = self._prefixes.longest(prompt)
         if prefix is not None:
             self._decoder.begin_prefilled(prefix.row, prefix.length)
-            reading.read = prefix.length
+            reading.read, reading.has_prefix = prefix.length, True
             self._metrics.prompt_tokens(prefix.length)
         self._metrics.prefix(len(prompt), reading.read)
         return reading.read // COPIES_PER_TOKEN
@@ -418,6 +425,7 @@ class GenerationEngine:
             free = None if ended[generation] == "error" else self._prefixes.add(generation.cached, first_free)
             if free is not None:
                 moves.append((row, free, generation.length))
+                self._copied += generation.length
             if generation is not last:
                 self._rows[row] = last
                 moves.append((len(self._rows), row, last.length))

@@ -96,9 +96,10 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> _Warm:
     """Run the model once in each way in which the decoder calls it, as first runs allocate and compile.
 
     Raises:
-        errors.Permanent: `InvalidCheckpoint`, the model fails, as its cache has another form or as the memory
-            does not suffice.
+        errors.Permanent: `InvalidCheckpoint`, the model fails, as its cache has another form; `OutOfMemory`.
     """
+    import torch  # noqa: PLC0415 the framework has imported it
+
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
 
     decoder = Decoder(loaded.model, rows=1, capacity=64)
@@ -109,6 +110,8 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> _Warm:
         decoder.add_prefilled(row=0, length=len(prompt))
         decoder.step([0], [len(prompt)])
         return _Warm(loaded, decoder.token_bytes)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise errors.Permanent("OutOfMemory", f"no memory for the first run: {error}") from error
     except Exception as error:
         _log.exception("the first run of the model failed")
         text = f"its first run failed: {type(error).__name__}: {error}"

@@ -31,7 +31,7 @@ async def test_the_loop_goes_on_when_the_disk_is_busy() -> None:
     loop, freed = asyncio.get_running_loop(), []
 
     class BusyStore(StateStore):
-        def write(self, key: Key, uid: str, state: Object) -> None:
+        def write(self, key: Key, uid: str, state: Object, *, synced: bool = True) -> None:
             loop.call_soon_threadsafe(written.set)
             freed.append(is_free.wait(2))
 

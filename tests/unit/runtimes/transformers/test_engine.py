@@ -585,3 +585,13 @@ def test_stream_waits_for_few_calls_when_many_prompts_have_a_held_prefix(make) -
     for client in (*clients, stream):
         client.wait()
     assert max(rig.decoder.calls[1:]) == 4, "the first step is the stream's"
+
+
+def test_rest_of_a_long_prompt_counts_as_its_tokens_when_no_prefix_is_held(make) -> None:
+    rig = make(per_step=50, per_call=50)
+    clients = [rig.submit(60, 2)[0], rig.submit(30, 2)[0]]
+    rig.start()
+    for client in clients:
+        client.wait()
+    assert rig.decoder.parts == [50, 10, 30]
+    assert rig.decoder.calls[0] == 3, "the rest of 10 and the prompt of 30 are of one step"

@@ -84,3 +84,18 @@ def test_checkpoint_is_invalid_when_the_first_run_fails() -> None:
     with pytest.raises(errors.Permanent, match="its first run failed: ") as refused:
         server._warm(loaded, OutputManifest())
     assert refused.value.reason == "InvalidCheckpoint"
+
+
+def test_reason_of_a_first_run_without_memory_is_not_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from serving.runtimes.transformers import decoder
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(decoder.Decoder, "prefill", full)
+    loaded = checkpoint.Checkpoint(checkpoints.write(tmp_path), SimpleNamespace(), 64)
+    with pytest.raises(errors.Permanent, match="no memory for the first run: CUDA out of memory") as refused:
+        server._warm(loaded, OutputManifest())
+    assert refused.value.reason == "OutOfMemory"
