@@ -16,7 +16,7 @@ from serving import clock
 from serving.errors import Temporary
 from serving.system.isolation.user_ids import UserIds
 from tuner.load import cgroups, wire
-from tuner.load.locust_process import LOAD_FAILED, LocustProcess, OpenRequests
+from tuner.load.locust_process import LOAD_FAILED, LocustProcess, OpenRequests, WindowMemory
 from tuner.load.plan import LoadPlan
 from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
@@ -61,6 +61,7 @@ class Generator:
             Temporary: `LoadFailed`, locust did not start, or died.
         """
         pins: list[int | None] = list(cores) or [None]
+        memory = WindowMemory(settings.window_bytes)
         async with contextlib.AsyncExitStack() as stack:
             locusts = []
             try:
@@ -77,6 +78,7 @@ class Generator:
                         groups=groups,
                         number=number,
                         processes=len(pins),
+                        memory=memory,
                     )
                     stack.push_async_callback(locust.end)
                     locusts.append(locust)
@@ -94,7 +96,8 @@ class Generator:
                 `request_timeout` and twice `drain_timeout`, the replies after it at most `reply_timeout`.
 
         Raises:
-            Temporary: `LoadFailed`, a locust process died, does not answer, or sends more than it may.
+            Permanent: `LoadFailed`, the window has more records than `tuner.load.window_bytes`.
+            Temporary: `LoadFailed`, a locust process died, does not answer, or breaks the protocol.
         """
         if level != self._level:
             await self._reach(level)
@@ -136,6 +139,7 @@ class Generator:
         """Wait for some seconds.
 
         Raises:
+            Permanent: the window has more records than are kept.
             Temporary: a process ended.
         """
         waiting = {asyncio.create_task(locust.ended.wait()): locust for locust in self._locusts}

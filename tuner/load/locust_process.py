@@ -57,11 +57,23 @@ class TokenGaps(NamedTuple):
     """Seconds of each gap, as doubles."""
 
 
+@dataclass
+class WindowMemory:
+    """The memory of the records and gaps of a window, those of all processes of a run together."""
+
+    most: int
+    """Bytes at which the run fails."""
+    used: int = 0
+    """Bytes that the processes have sent in this window."""
+
+
 class LocustProcess:
     """A process started by `begin`. It ends with this process, with its socket, or by `end`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", settings: LoadSettings, most_bytes: int) -> None:
-        """Take over a started process; `most_bytes` is for its records and gaps of a window."""
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", settings: LoadSettings, memory: WindowMemory
+    ) -> None:
+        """Take over a started process; `memory` is shared by the processes of its run."""
         self._process = process
         self._identity = processes.identity_of(process.pid)
         self._settings = settings
@@ -70,9 +82,11 @@ class LocustProcess:
         """Number of commands so far, and so the number of the last one."""
         self._received = 0
         """Number of replies so far: at most one for each command, and one for the plan."""
-        self._why_ended = ""
-        """Why nothing is read from the process any longer; empty while it keeps to the protocol."""
-        self._most_bytes = most_bytes
+        self._failure: Permanent | Temporary | None = None
+        """Why nothing is read from the process any longer; None while it keeps to the protocol."""
+        self._memory = memory
+        self._memory_used = 0
+        """Part of `memory.used` that is of this process."""
         self._keeps_records = False
         """Whether a window is being measured: others would collect for as long as the API is away."""
         self._tail = b""
@@ -85,8 +99,6 @@ class LocustProcess:
         """In the form of `wire.RECORD`, since the last `keep_records`."""
         self.gaps: list[TokenGaps] = []
         """Of each stream with gaps that ended since the last `keep_records`."""
-        self._gaps_bytes = 0
-        """Bytes of `gaps`."""
         self.errors: list[str] = [""]
         """Error texts by the numbers in the records."""
 
@@ -102,6 +114,7 @@ class LocustProcess:
         groups: Sequence[str],
         number: int,
         processes: int,
+        memory: WindowMemory,
     ) -> Self:
         """Start one locust process of several; see `ready`.
 
@@ -114,6 +127,7 @@ class LocustProcess:
             groups: the cgroups to join.
             number: of this process, from 0.
             processes: number of locust processes.
+            memory: of the windows of all processes.
 
         Raises:
             OSError: the process table is full, or the kernel refuses its namespaces.
@@ -123,7 +137,7 @@ class LocustProcess:
             unless_started.enter_context(ours)
             process = _spawn(theirs.fileno(), core, user, groups)
             unless_started.pop_all()
-        locust = cls(process, settings, settings.window_bytes // processes)
+        locust = cls(process, settings, memory)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
         locust._tasks = [
             asyncio.create_task(locust._read_frames(reader)),
@@ -161,6 +175,7 @@ class LocustProcess:
         of earlier commands, which came after their deadline, are dropped.
 
         Raises:
+            Permanent: the window has more records than are kept.
             Temporary: the process died, or did not answer in time.
         """
         assert self._writer is not None
@@ -181,13 +196,13 @@ class LocustProcess:
             raise await self.failure()
         return reply
 
-    async def failure(self) -> Temporary:
-        """Return the error of a process that has ended, or broke the protocol.
+    async def failure(self) -> Permanent | Temporary:
+        """Return the error of a process that has ended, broke the protocol, or sent more than is kept.
 
-        It has the exit status and the last line of output.
+        The first has the exit status and the last line of output.
         """
-        if self._why_ended:
-            return Temporary(LOAD_FAILED, f"locust was ended: {self._why_ended}")
+        if self._failure is not None:
+            return self._failure
         await self._has_ended()
         await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         code = self._process.poll()
@@ -206,7 +221,8 @@ class LocustProcess:
         self._keeps_records = False
         self.records.clear()
         self.gaps.clear()
-        self._gaps_bytes = 0
+        self._memory.used -= self._memory_used
+        self._memory_used = 0
 
     def busy_seconds(self) -> float:
         """Return the seconds that the process ran or waited for its core; 0 if it has ended.
@@ -252,8 +268,11 @@ class LocustProcess:
                     self._take(kind, content)
         except ConnectionError:
             pass
+        except Permanent as error:
+            self._failure = error
         except (ValueError, TypeError, RecursionError, struct.error) as error:
-            self._why_ended = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+            why = f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+            self._failure = Temporary(LOAD_FAILED, f"locust was ended: {why}")
         self.ended.set()
         self._replies.put_nowait(None)
 
@@ -261,17 +280,18 @@ class LocustProcess:
         """Take one frame.
 
         Raises:
-            ValueError, TypeError, RecursionError, struct.error: it breaks the protocol, or the process has
-                sent more than is kept.
+            Permanent: the window has more records than are kept, as it would have at the next try.
+            ValueError, TypeError, RecursionError, struct.error: it breaks the protocol.
         """
         if kind == wire.RECORDS:
             if self._keeps_records:
                 self.records += content
+                self._count(len(content))
         elif kind == wire.TOKEN_GAPS:
             if self._keeps_records:
                 done, _ = wire.GAPS.unpack_from(content)
                 self.gaps.append(TokenGaps(done, content[wire.GAPS.size :]))
-                self._gaps_bytes += _GAPS_BYTES + len(content)
+                self._count(_GAPS_BYTES + len(content))
         elif kind == wire.ERROR:
             self.errors.append(content.decode(errors="replace"))
             if len(self.errors) > 1 + wire.MOST_ERROR_TEXTS:
@@ -281,10 +301,15 @@ class LocustProcess:
             if self._received > 1 + self._commands:
                 raise ValueError(f"{self._received} replies to {self._commands} commands")
             self._replies.put_nowait({**json.loads(content), "recorded": len(self.records)})
-        if len(self.records) + self._gaps_bytes > self._most_bytes:
-            raise ValueError(
-                f"more than {self._most_bytes} bytes of records in a window, its share of"
-                " tuner.load.window_bytes"
+
+    def _count(self, size: int) -> None:
+        self._memory_used += size
+        self._memory.used += size
+        if self._memory.used > self._memory.most:
+            raise Permanent(
+                LOAD_FAILED,
+                f"more than {self._memory.most} bytes of records in a window (tuner.load.window_bytes): the"
+                " window is too long for this rate",
             )
 
     async def _read_stderr(self) -> None:

@@ -115,7 +115,15 @@ class ExperimentLoad(Base):
     max_level: Annotated[
         Amount | None, Field(description="Upper limit of users, or of requests per second.")
     ] = None
-    window_seconds: Annotated[int, Field(ge=1, le=3600, description="Length of a measured window.")] = 10
+    window_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=3600,
+            description="Length of a measured window. A window with more than 3,000,000 requests exceeds the"
+            " default of the setting tuner.load.window_bytes, and the trial fails.",
+        ),
+    ] = 10
     warmup_seconds: Annotated[
         int, Field(ge=0, le=3600, description="Time under load before the first window.")
     ] = 3

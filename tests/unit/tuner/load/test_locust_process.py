@@ -8,7 +8,7 @@ import pytest
 
 from serving.errors import Permanent, Temporary
 from tuner.load import wire
-from tuner.load.locust_process import LocustProcess
+from tuner.load.locust_process import LocustProcess, WindowMemory
 from tuner.settings import LoadSettings
 
 MIB = 1024 * 1024
@@ -29,9 +29,9 @@ class Flood:
         return data
 
 
-def locust_process() -> LocustProcess:
+def locust_process(memory: WindowMemory | None = None) -> LocustProcess:
     process = types.SimpleNamespace(pid=os.getpid())
-    return LocustProcess(process, LoadSettings(), MIB)  # type: ignore[arg-type]
+    return LocustProcess(process, LoadSettings(), memory or WindowMemory(MIB))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,13 @@ def locust_process() -> LocustProcess:
         (wire.HEADER.pack(wire.REPLY, 0xFFFFFFFF), b"x", "a frame of kind b'S' with 4294967295 bytes"),
         (wire.HEADER.pack(wire.RECORDS, 0xFFFFFFFF), b"x", "a frame of kind b'R' with 4294967295 bytes"),
         (b"", wire.HEADER.pack(b"x", 5), "a frame of kind b'x'"),
-        (b"", wire.frame(wire.RECORDS, bytes(wire.RECORD.size)), "more than 1048576 bytes of records"),
-        (b"", wire.frame(wire.TOKEN_GAPS, wire.GAPS.pack(0.0, 0)), "more than 1048576 bytes of records"),
         (b"", wire.frame(wire.ERROR, b"x"), "more than 65 error texts"),
         (b"", wire.frame(wire.REPLY, b"{}"), "2 replies to 0 commands"),
         (b"", wire.frame(wire.REPLY, b"[]"), "TypeError"),
         (b"", wire.frame(wire.REPLY, b"[" * 100_000), "RecursionError"),
         (b"", wire.frame(wire.TOKEN_GAPS, b""), "error: unpack_from requires"),
     ],
-    ids=["long", "long-records", "kind", "records", "gaps", "errors", "replies", "list", "deep", "short"],
+    ids=["long", "long-records", "kind", "errors", "replies", "list", "deep", "short"],
 )
 async def test_locust_has_ended_when_it_sends_more_than_it_may(first: bytes, again: bytes, why: str) -> None:
     locust = locust_process()
@@ -58,7 +56,50 @@ async def test_locust_has_ended_when_it_sends_more_than_it_may(first: bytes, aga
     failure = await locust.failure()
     assert (type(failure), failure.reason) == (Temporary, "LoadFailed")
     assert why in str(failure)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        wire.frame(wire.RECORDS, bytes(wire.RECORD.size)),
+        wire.frame(wire.TOKEN_GAPS, wire.GAPS.pack(0.0, 0)),
+    ],
+    ids=["records", "gaps"],
+)
+async def test_load_is_not_tried_again_when_a_window_has_more_records_than_are_kept(frame: bytes) -> None:
+    locust = locust_process()
+    locust.keep_records()
+    await locust._read_frames(Flood(b"", frame))  # type: ignore[arg-type]
+    assert locust.ended.is_set()
+    failure = await locust.failure()
+    assert (type(failure), failure.reason) == (Permanent, "LoadFailed")
+    assert "more than 1048576 bytes of records in a window (tuner.load.window_bytes)" in str(failure)
     assert len(locust.records) < 2 * MIB
+
+
+async def test_limit_of_a_window_is_of_all_processes_when_their_loads_differ() -> None:
+    record = wire.frame(wire.RECORDS, bytes(wire.RECORD.size))
+    memory = WindowMemory(4 * wire.RECORD.size)
+    busy, idle = locust_process(memory), locust_process(memory)
+
+    async def send(locust: LocustProcess, count: int) -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(record * count)
+        reader.feed_eof()
+        await locust._read_frames(reader)
+
+    for _ in range(2):  # the windows
+        for locust, count in ((busy, 3), (idle, 1)):
+            locust.keep_records()
+            await send(locust, count)
+            assert locust._failure is None
+        for locust in (busy, idle):
+            locust.drop_records()
+    busy.keep_records()
+    idle.keep_records()
+    await send(busy, 3)
+    await send(idle, 2)
+    assert isinstance(await idle.failure(), Permanent)
 
 
 async def test_records_are_dropped_when_no_window_is_measured() -> None:
