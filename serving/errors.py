@@ -95,7 +95,9 @@ class Unavailable(SlipwayError):
 
 
 class Busy(Unavailable):
-    """The API has not executed the request, and asks for another attempt after `retry_after` seconds."""
+    """429 or 503: the API has not executed the request, and asks for another attempt after `retry_after`
+    seconds.
+    """
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)

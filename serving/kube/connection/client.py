@@ -62,10 +62,10 @@ class Kube:
     """One connection pool to one API server.
 
     Every method raises an `errors.ApiError` for an error response, and `errors.Unavailable` without a
-    response, for 429, 502, 503 and 504, and for a response with another body than the API's: the API may or
-    may not have executed that request. A request that a
-    busy API refuses is sent again after the time that the API asks for, but not a watch or stream. A path
-    that would name another object, as by a name with `..`, is `errors.Invalid` without a request.
+    response, for 429, 502, 503 and 504, and, except by `raw` and `stream`, for a response with another body
+    than the API's: the API may or may not have executed that request. A request that a busy API refuses is
+    sent again after the time that the API asks for, but not a watch or stream. A path that would name another
+    object, as by a name with `..`, is `errors.Invalid` without a request.
     """
 
     def __init__(
@@ -416,7 +416,9 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
         status = {"message": text.decode(errors="replace")[:500] or f"HTTP {response.status}"}
     if response.status in (429, 502, 503, 504):
         message = str(status.get("message", ""))
-        if (seconds := http_headers.retry_after(response.headers, clock.now())) is not None:
+        seconds = http_headers.retry_after(response.headers, clock.now())
+        # A gateway that answers 502 or 504 may have passed the request on: the API may execute it still.
+        if seconds is not None and response.status in (429, 503):
             raise errors.Busy(message, seconds)
         raise errors.Unavailable(message)
     raise errors.from_status(response.status, status)

@@ -10,12 +10,15 @@ from serving import errors
 
 MOST_REPEATS = 10
 """Of one request, as of client-go (`maxRetries` in k8s.io/client-go/rest/request.go)."""
+LEAST_PAUSE_SECONDS = 0.5
+"""Least pause before a repeat: a server may ask for none, and by a date for one that has passed already, as
+its clock differs. Ten repeats then take five seconds, not a moment."""
 MOST_SECONDS = 30.0
 """Seconds that one request waits for a busy server: as long as one waits for an answer."""
 
 
 async def repeated(send: Callable[[], Awaitable[bytes]]) -> bytes:
-    """Return the result of `send`, after the pauses that the server asks for.
+    """Return the result of `send`, after the pauses that the server asks for, or `LEAST_PAUSE_SECONDS`.
 
     Raises:
         errors.Busy: the server refuses the request still.
@@ -26,8 +29,9 @@ async def repeated(send: Callable[[], Awaitable[bytes]]) -> bytes:
         try:
             return await send()
         except errors.Busy as error:
-            waited += error.retry_after
+            pause = max(error.retry_after, LEAST_PAUSE_SECONDS)
+            waited += pause
             if waited > MOST_SECONDS:
                 raise
-            await asyncio.sleep(error.retry_after)
+            await asyncio.sleep(pause)
     return await send()
