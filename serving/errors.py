@@ -104,6 +104,12 @@ class Busy(Unavailable):
         self.retry_after = retry_after
 
 
+class Unreadable(Unavailable):
+    """A response that is not the API's, or is longer than the client takes: a watch at the same version may
+    have it again, so list again.
+    """
+
+
 class Hung(Unavailable):
     """The API accepts connections and answers no request: its process is stopped, stuck or overloaded."""
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from serving import clock, errors
+from serving.kube.connection import answers
 from serving.kube.connection.client import Kube, WatchEvent
 from serving.objects import Object
 from serving.resources.kinds import Kind
@@ -164,12 +165,7 @@ class Informer:
                     self.synced.set()
                     began = clock.monotonic()  # a long list is no watch that lasted
                 async for event in self._watch(version):
-                    version = event.object["metadata"]["resourceVersion"]
-                    self._resource_version = int(version)
-                    if event.type == "DELETED":
-                        self._store(Key.of(event.object), None)
-                    elif event.type != "BOOKMARK":
-                        self._store(Key.of(event.object), self._kept(event.object))
+                    version = self._take(event)
                 ended = "the server ended it"
             except errors.Gone as error:
                 version = ""
@@ -181,11 +177,9 @@ class Informer:
                 refused = isinstance(error, errors.Forbidden) and not self.synced.is_set()
                 if isinstance(error, errors.Busy):
                     least_pause = min(error.retry_after, BUSY_PAUSE_CAP_SECONDS)
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
-                log.warning("watch %s: malformed response: %r; listing again", self.kind.plural, error)
-                version = ""
-                failed = True
-                ended = repr(error)
+                if isinstance(error, errors.Unreadable):
+                    log.warning("%s; listing again", error)
+                    version = ""
             lasted = clock.monotonic() - began
             if pause := max(pauses.after(lasted, failed=failed, refused=refused), least_pause):
                 log.info("watch %s: %s; again in %.2f s", self.kind.plural, ended, pause)
@@ -194,12 +188,45 @@ class Informer:
     def _watch(self, version: str) -> AsyncIterator[WatchEvent]:
         return self._kube.watch(self.kind, self._namespace, version, labels=self._labels, fields=self._fields)
 
+    def _take(self, event: WatchEvent) -> str:
+        """Bring the copy up to date with an event; return its version.
+
+        Raises:
+            errors.Unreadable: the event has another shape than the API's; the copy is unchanged.
+        """
+        with answers.shape_checked(f"watch {self.kind.plural}"):
+            version = event.object["metadata"]["resourceVersion"]
+            number = int(version)
+        if event.type == "DELETED":
+            self._store(self._key(event.object), None)
+        elif event.type != "BOOKMARK":
+            self._store(self._key(event.object), self._part(event.object))
+        self._resource_version = number
+        return str(version)
+
+    def _key(self, obj: Object) -> Key:
+        """Return the key of an object of a response.
+
+        Raises:
+            errors.Unreadable: it has no metadata of an object.
+        """
+        with answers.shape_checked(self.kind.plural):
+            key = Key.of(obj)
+            if not all(isinstance(text, str) for text in (*key, obj["metadata"]["resourceVersion"])):
+                raise TypeError("namespace, name and resourceVersion must be strings")
+        return key
+
     async def _list(self) -> str:
-        """Replace the copy by a list of the objects, of which `Kube.list` keeps parts; return its version."""
+        """Replace the copy by a list of the objects, of which `Kube.list` keeps parts; return its version.
+
+        Raises:
+            errors.Unreadable: the list has another shape than the API's; the copy is unchanged.
+        """
         listing = await self._kube.list(
-            self.kind, self._namespace, labels=self._labels, fields=self._fields, keep=self._keep
+            self.kind, self._namespace, labels=self._labels, fields=self._fields, keep=self._part
         )
-        self._resource_version = int(listing.resource_version)
+        with answers.shape_checked(f"list {self.kind.plural}"):
+            self._resource_version = int(listing.resource_version)
         listed = {Key.of(item): item for item in listing.items}
         for key in [key for key in self.items if key not in listed]:
             self._store(key, None)
@@ -209,16 +236,27 @@ class Informer:
                 self._store(key, item)
         return listing.resource_version
 
-    def _kept(self, obj: Object) -> Object:
+    def _part(self, obj: Object) -> Object:
+        """Return what the copy holds of an object of a response.
+
+        Raises:
+            errors.Unreadable: it has no metadata of an object.
+        """
+        self._key(obj)
         return obj if self._keep is None else self._keep(obj)
 
     def _store(self, key: Key, after: Object | None) -> None:
         """Put an object into the copy and the indexes, or remove it (None), and call the handlers."""
         before = self.items.get(key)
-        for values, objects in self._indexes.values():
-            for value in values(before) if before else ():
+        # All values first: a bug in an index function must not leave a part of the indexes changed.
+        changes = [
+            (objects, tuple(values(before) if before else ()), tuple(values(after) if after else ()))
+            for values, objects in self._indexes.values()
+        ]
+        for objects, old, new in changes:
+            for value in old:
                 objects.get(value, {}).pop(key, None)
-            for value in values(after) if after else ():
+            for value in new:
                 objects.setdefault(value, {})[key] = after  # type: ignore[assignment]
         if after is None:
             self.items.pop(key, None)

@@ -14,11 +14,11 @@ from serving.objects import Object
 
 @contextmanager
 def shape_checked(request: str) -> Iterator[None]:
-    """Raise `errors.Unavailable` if the code below reads a value that has another shape than it expects."""
+    """Raise `errors.Unreadable` if the code below reads a value that has another shape than it expects."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise errors.Unavailable(
+        raise errors.Unreadable(
             f"{request}: the response is not one of the Kubernetes API: {type(error).__name__}: {error}"
         ) from error
 
@@ -27,7 +27,7 @@ def json_object(body: bytes, request: str) -> Object:
     """Return the JSON object in a body.
 
     Raises:
-        errors.Unavailable: the body is no JSON object.
+        errors.Unreadable: the body is no JSON object.
     """
     with shape_checked(request):
         value = orjson.loads(body)
@@ -40,7 +40,7 @@ def objects_in(document: Object, field: str, request: str) -> list[Object]:
     """Return the objects in a list of a document; none if the list is null, as Go writes an empty one.
 
     Raises:
-        errors.Unavailable: the field is missing, or is no list of objects.
+        errors.Unreadable: the field is missing, or is no list of objects.
     """
     with shape_checked(request):
         listed: list[Any] = document[field] or []

@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import orjson
 import yaml
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from serving import clock, errors
 from serving.kube.connection import answers, hangs, refusals
@@ -148,6 +148,7 @@ class Kube:
 
         Raises:
             errors.Gone: the version is too old; list again.
+            errors.Unreadable: an event has another shape than the API's, or more than 4 MiB; list again.
         """
         query = {
             "watch": "1",
@@ -165,7 +166,7 @@ class Kube:
             "GET", path, query=query, accept=accept, timeout=timeout, read_bufsize=WATCH_BUFFER_BYTES
         ) as response:
             await _raise_for_status(response)
-            async for line in response.content:
+            async for line in _lines(response, f"GET {path}"):
                 with answers.shape_checked(f"GET {path}"):
                     document = orjson.loads(line)
                     event = WatchEvent(document["type"], document["object"])
@@ -402,6 +403,16 @@ class Kube:
         ) as error:
             reason = str(error) or (f"no answer within {timeout.total:g} s" if timeout.total else "no answer")
             raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {reason}") from error
+
+
+async def _lines(response: aiohttp.ClientResponse, request: str) -> AsyncIterator[bytes]:
+    """Yield the lines of a watch; raise `errors.Unreadable` for one that is too long."""
+    try:
+        async for line in response.content:
+            yield line
+    except (LineTooLong, ValueError) as error:  # ValueError: of older aiohttp
+        most = 2 * WATCH_BUFFER_BYTES
+        raise errors.Unreadable(f"{request}: an event has more than {most} bytes") from error
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:

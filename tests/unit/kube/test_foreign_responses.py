@@ -112,7 +112,7 @@ async def test_list_is_unanswered_when_its_shape_is_another(api: Api, kube: Kube
 @pytest.mark.parametrize("line", [*LINES, b"x" * 9 * 1024 * 1024], ids=lambda line: str(line[:20]))
 async def test_watch_is_unanswered_when_a_line_is_not_the_api_s(api: Api, kube: Kube, line: bytes) -> None:
     api.pages = [line]
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.Unreadable):
         await watched(kube)
 
 
@@ -167,6 +167,36 @@ async def test_objects_are_listed_again_when_the_list_is_a_page_of_a_proxy(
     api: Api, kube: Kube, page: bytes
 ) -> None:
     api.pages = [page]
+    informer = Informer(kube, kinds.POD)
+    async with running(informer.run()):
+        await until(lambda: informer.get("default", "a") is not None)
+
+
+BAD_EVENTS = [
+    b"x" * 5 * 1024 * 1024,
+    b'{"type": "ADDED", "object": []}',
+    b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "x", "name": "b"}}}',
+    b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "2", "name": []}}}',
+    b'{"type": "DELETED", "object": {"metadata": {"resourceVersion": "2"}}}',
+]
+
+
+@pytest.mark.parametrize("event", BAD_EVENTS, ids=lambda event: str(event[:90]))
+async def test_objects_are_listed_again_when_an_event_cannot_be_read(
+    api: Api, kube: Kube, event: bytes
+) -> None:
+    """A watch at the same version would have the same event again."""
+    informer = Informer(kube, kinds.POD)
+    api.pages = [orjson.dumps(api.documents["/api/v1/pods"]), event + b"\n"]
+    async with running(informer.run()) as (task,):
+        await until(lambda: len(api.asked) >= 3)
+        assert not task.done()
+    assert ["watch=1" in request for request in api.asked[:3]] == [False, True, False]
+    assert [key.name for key in informer.items] == ["a"]
+
+
+async def test_objects_are_listed_again_when_one_of_the_list_has_no_name(api: Api, kube: Kube) -> None:
+    api.pages = [orjson.dumps({**api.documents["/api/v1/pods"], "items": [{"metadata": {}}]})]
     informer = Informer(kube, kinds.POD)
     async with running(informer.run()):
         await until(lambda: informer.get("default", "a") is not None)

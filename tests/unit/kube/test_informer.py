@@ -75,6 +75,27 @@ async def test_change_reaches_the_other_handlers_when_one_raises(caplog: pytest.
     assert all(record.exc_info for record in failures)
 
 
+@pytest.mark.parametrize("bug", [KeyError("a bug"), TypeError("a bug"), AttributeError("a bug")], ids=repr)
+async def test_informer_ends_when_an_index_function_has_a_bug(bug: Exception) -> None:
+    api = FakeKube()
+    informer = Informer(api, kinds.DEPLOYMENT)
+
+    def values(obj: Object) -> list[str]:
+        if obj["metadata"]["name"] == "watched":
+            raise bug
+        return ["value"]
+
+    informer.index("first", lambda obj: ["value"])
+    informer.index("second", values)
+    api.add(kinds.DEPLOYMENT, deployment("listed"))
+    async with running(informer.run()) as (task,):
+        await informer.synced.wait()
+        api.add(kinds.DEPLOYMENT, deployment("watched"))
+        await until(task.done)
+        assert task.exception() is bug
+    assert [informer.count(name, "value") for name in ("first", "second")] == [1, 1]
+
+
 @pytest.mark.parametrize("error", [None, errors.Gone(410, "Expired", "too old")])
 async def test_watch_is_reopened_with_growing_pauses_when_it_ends_at_once(error: Exception | None) -> None:
     api = EndingWatches(error)
