@@ -1,8 +1,8 @@
 """Keeps model images in the store while they are in use, and removes unused ones.
 
 A version pins its image from its build on. Where Pods mount the images of this store, the pin of a ready
-version ends when no object refers to the version; on a cluster the pin ends after the build. An image without
-a pin may be evicted if it can be fetched again.
+version ends when no object refers to the version but an experiment, whose Pods are those of its Trials; on a
+cluster the pin ends after the build. An image without a pin may be evicted if it can be fetched again.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class ImageRetention:
             errors.ApiError, errors.Unavailable: the nodes have not been read yet.
         """
         digest = version["status"]["digest"]
-        if self._usage.is_used(Key.of(version)) and await self._is_shared():
+        if self._usage.is_mounted(Key.of(version)) and await self._is_shared():
             if not await asyncio.to_thread(self._pin, digest, pin_owner(version)):
                 return False
             await self.warm(digest)
@@ -58,7 +58,7 @@ class ImageRetention:
 
     async def unpin_blocked(self, version: Object) -> None:
         """Unpin the image of a blocked version if nothing will mount it."""
-        if not (self._usage.is_used(Key.of(version)) and await self._is_shared()):
+        if not (self._usage.is_mounted(Key.of(version)) and await self._is_shared()):
             await self._unpin(version)
 
     async def warm(self, digest: str) -> None:

@@ -4,7 +4,7 @@ The Pods are those of Inferences. Other Pods that mount a model image are known 
 store.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,13 +22,18 @@ _VERSIONS_OF: Mapping[Kind, Callable[[Mapping[str, Any]], frozenset[str]]] = {
     kinds.PROFILING_EXPERIMENT: retention.versions_of_experiment,
     kinds.TRIAL: retention.versions_of_trial,
 }
+_MOUNTING = frozenset(_VERSIONS_OF) - {kinds.PROFILING_EXPERIMENT}
+"""Kinds whose Pods mount the image: those of an experiment are of its Trials."""
 
 
 class VersionUsage:
     """The users of ModelVersions; each controller has its own, created before the watches run."""
 
     def __init__(self, watches: Watches, on_change: Callable[[Key], None]) -> None:
-        """`on_change` gets the key of a ModelVersion that has its first user or has lost its last."""
+        """`on_change` gets the key of a ModelVersion that has its first user or has lost its last.
+
+        It also gets the key at the first and last user whose Pods mount the image.
+        """
         labels = {kinds.POD: names.INFERENCE_LABEL}
         self._informers = {kind: watches.of(kind, labels=labels.get(kind, "")) for kind in _VERSIONS_OF}
         self._on_change = on_change
@@ -43,7 +48,11 @@ class VersionUsage:
 
     def is_used(self, version: Key) -> bool:
         """Whether a ModelVersion has a user."""
-        return self._count(str(version)) > 0
+        return self._count(str(version), self._informers) > 0
+
+    def is_mounted(self, version: Key) -> bool:
+        """Whether a ModelVersion has a user whose Pods mount its image, now or once they start."""
+        return self._count(str(version), _MOUNTING) > 0
 
     def users(self, version: Key) -> list[str]:
         """Return the users of a ModelVersion for messages: `Inference digits`."""
@@ -57,14 +66,17 @@ class VersionUsage:
         old = frozenset(_keys(kind, before)) if before is not None else frozenset()
         new = frozenset(_keys(kind, after)) if after is not None else frozenset()
         # The indexes include this change already: a first user has the count 1, a lost last user the count 0.
-        changed = {key for key in new - old if self._count(key) == 1}
-        changed |= {key for key in old - new if self._count(key) == 0}
+        changed: set[str] = set()
+        groups = [frozenset(self._informers), _MOUNTING]
+        for users in (group for group in groups if kind in group):
+            changed |= {key for key in new - old if self._count(key, users) == 1}
+            changed |= {key for key in old - new if self._count(key, users) == 0}
         for key in sorted(changed):
             namespace, _, name = key.partition("/")
             self._on_change(Key(namespace, name))
 
-    def _count(self, key: str) -> int:
-        return sum(informer.count(_INDEX, key) for informer in self._informers.values())
+    def _count(self, key: str, users: Iterable[Kind]) -> int:
+        return sum(self._informers[kind].count(_INDEX, key) for kind in users)
 
 
 def _keys(kind: Kind, obj: Object) -> list[str]:

@@ -60,8 +60,10 @@ def test_version_is_in_use_between_two_trials_of_an_experiment() -> None:
     show(experiments, experiment)
     show(trials, trial)
     assert usage.users(V1) == ["ProfilingExperiment e", "Trial e-1"]
+    assert (changes, usage.is_mounted(V1)) == ([V1, V1], True), "the image is needed from the first trial on"
     show(trials, {**trial, "status": {"phase": "Succeeded"}})
     assert usage.users(V1) == ["ProfilingExperiment e"]
+    assert (changes, usage.is_mounted(V1)) == ([V1, V1, V1], False)
     changes.clear()
     show(experiments, {**experiment, "status": {"phase": "Succeeded", "observedGeneration": 1}})
     assert (changes, usage.is_used(V1)) == ([V1], False)
@@ -107,7 +109,7 @@ class Kept:
         self.version = version("v1", digest, deleting=False)
         self.store.pin(digest, pin_owner(self.version))
         usage = VersionUsage(watches, lambda key: None)
-        self.versions = watches.of(kinds.MODEL_VERSION)
+        self.watches, self.versions = watches, watches.of(kinds.MODEL_VERSION)
         builder = ImageBuilder(kube, self.store, data, settings)
         self.images = ImageRetention(kube, builder, usage, self.versions, settings)
         show(self.versions, self.version)
@@ -127,6 +129,18 @@ async def test_the_pin_of_a_build_stays_only_when_pods_mount_the_image_of_this_s
     assert await kept_image.images.update_pin(kept_image.version)
     assert (kept_image.store.images() != [], kept_image.store.owners() != set()) == (kept, kept)
     assert await kept_image.images.update_pin(kept_image.version), "it is not fetched again"
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(kinds.PROFILING_EXPERIMENT, False), (kinds.TRIAL, True)])
+async def test_image_of_a_tuned_version_is_pinned_only_when_a_trial_measures_it(
+    tmp_path: Path, kind: kinds.Kind, *, kept: bool
+) -> None:
+    kept_image = Kept(tmp_path, ONE_MACHINE, used=False)
+    meta = {"namespace": "default", "name": "e", "generation": 1}
+    spec = {"modelVersion": "v1", "target": {"modelVersion": "v1"}}
+    show(kept_image.watches.of(kind), {"metadata": meta, "spec": spec})
+    assert await kept_image.images.update_pin(kept_image.version)
+    assert (kept_image.store.images() != []) == kept
 
 
 async def test_an_image_in_use_is_not_fetched_when_the_nodes_may_not_be_listed(tmp_path: Path) -> None:
