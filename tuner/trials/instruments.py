@@ -4,6 +4,7 @@ import asyncio
 import base64
 import logging
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import orjson
 
@@ -31,9 +32,9 @@ log = logging.getLogger(__name__)
 METADATA_BYTES = 1024 * 1024
 """Most bytes of a model's metadata: ten thousand inputs and outputs of 100 bytes."""
 
-_UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden, ValueError)
-"""Errors when a node gives no usage figures, or (ValueError) gives them in no known format; the trial
-continues without them."""
+_UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden, ValueError, RuntimeError)
+"""Errors when a node gives no usage figures, gives them in no known format (ValueError), or no thread can be
+started to parse them (RuntimeError); the trial continues without them."""
 
 
 class RealInstruments:
@@ -50,15 +51,14 @@ class RealInstruments:
 
         Raises:
             errors.Permanent: `LoadFailed`, they cannot be made.
-            errors.Temporary: `LoadFailed`, the replica gives no metadata now.
+            errors.Temporary: `LoadFailed`, the replica gives no metadata now, or no thread can be started.
         """
         namespace = trial["metadata"]["namespace"]
         load = spec.load
         description = None
         if requests.needs_description(load):
             description = await self._description(f"{url}/v2/models/{spec.model_name}")
-        # In a thread: to draw the values of large inputs takes a second.
-        return await asyncio.to_thread(
+        planning = partial(
             requests.plan,
             load,
             description,
@@ -71,6 +71,11 @@ class RealInstruments:
             locustfile=await self._text(namespace, load.locustfile),
             seed=spec.seed,
         )
+        # In a thread: to draw the values of large inputs takes a second.
+        try:
+            return await asyncio.to_thread(planning)
+        except RuntimeError as error:
+            raise errors.Temporary("LoadFailed", f"the requests cannot be made: {error}") from error
 
     def generator(
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]

@@ -78,6 +78,7 @@ async def read(kube: Kube, pod: Object) -> ContainerUsage:
         errors.Temporary: `NoUsage`, the node does not exist or does not know the Pod (yet).
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
+        RuntimeError: no thread can be started.
     """
     meta, node = pod["metadata"], pod["spec"].get("nodeName") or ""
     counters = await _read(kube, node, lambda text: of_pod(text, meta["namespace"], meta["name"]))
@@ -96,6 +97,7 @@ async def machine(kube: Kube, node: str) -> str:
         errors.Forbidden: this account may not `get` nodes.
         errors.NotFound: the node does not exist, and this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
+        RuntimeError: no thread can be started.
     """
     try:
         figures = await _read(kube, node, cadvisor.machine)
@@ -133,6 +135,7 @@ async def _read(kube: Kube, node: str, parse: Callable[[str], T]) -> T:
         errors.Temporary: `NoUsage`, the API answered with an error other than Forbidden.
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
+        RuntimeError: no thread can be started.
     """
     try:
         return await node_pages.read(kube, node, parse, seconds=NODE_SECONDS)

@@ -96,6 +96,35 @@ async def test_requests_are_made_in_a_thread_when_a_trial_needs_them(
     assert threads != [threading.get_ident()]
 
 
+@pytest.fixture
+def no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def to_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+
+
+@pytest.mark.usefixtures("no_thread")
+async def test_load_is_tried_again_when_no_thread_can_be_started() -> None:
+    real = RealInstruments(FakeKube(), LoadSettings(), None)  # type: ignore[arg-type]
+    trial = instruments.trial("pe-1", load={"requestTemplate": {"path": "/mine"}})
+    with pytest.raises(errors.Temporary, match="can't start new thread") as raised:
+        await real.plan(trial, TrialSpec.model_validate(trial["spec"]), "http://127.0.0.1:9")
+    assert raised.value.reason == "LoadFailed"
+
+
+@pytest.mark.usefixtures("no_thread")
+async def test_usage_and_machine_are_unknown_when_no_thread_can_be_started() -> None:
+    class Node(FakeKube):
+        async def raw(self, path: str, query: object = None) -> bytes:
+            return b""
+
+    real = RealInstruments(Node("slipway-trial"), LoadSettings(), None)  # type: ignore[arg-type]
+    pod = {"metadata": {"name": "pe-1", "namespace": instruments.NS}, "spec": {"nodeName": "local"}}
+    assert await real.usage(pod) is None
+    assert await real.machine(pod) == ""
+
+
 async def test_load_is_invalid_when_its_config_map_is_no_text() -> None:
     api = FakeKube()
     api.add(
