@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import hashlib
+import logging
 import mmap
 import os
 import shutil
@@ -14,6 +15,8 @@ from typing import BinaryIO
 
 from serving import errors
 from serving.system.files import atomic_file
+
+log = logging.getLogger(__name__)
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SPARE_BYTES = 64 * 1024 * 1024
@@ -58,7 +61,8 @@ def full_disk_mapped() -> Iterator[None]:
 
 @contextmanager
 def failures_mapped() -> Iterator[None]:
-    """Map every OSError to errors.Temporary, as an attempt without a reason would be repeated for ever.
+    """Map an OSError of the disk to errors.Temporary, as an attempt without a reason would be repeated for
+    ever. Those of a network, TimeoutError and ConnectionError, are raised as they are.
 
     Raises:
         errors.Temporary: `DiskFull`, `StoreFailed`.
@@ -66,7 +70,10 @@ def failures_mapped() -> Iterator[None]:
     try:
         with full_disk_mapped():
             yield
+    except (TimeoutError, ConnectionError):
+        raise
     except OSError as error:
+        log.exception("the model store cannot be read or written")
         raise errors.Temporary("StoreFailed", f"the model store: {error}") from error
 
 

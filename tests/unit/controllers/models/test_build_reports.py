@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from serving.controllers.models.image_builder import ImageBuilder
 from serving.controllers.models.modelversion import ModelVersionController
 from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
+from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.kube import Watches
 from serving.objects import Object
@@ -122,7 +124,7 @@ async def test_an_image_is_built_once_when_its_report_fails(
 
 
 async def test_attempts_of_a_version_count_when_the_model_store_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -133,6 +135,15 @@ async def test_attempts_of_a_version_count_when_the_model_store_fails(
     ready = conditions.find(status["conditions"], "Ready") or {}
     assert (status["phase"], ready["reason"], status["attempts"]) == ("Failed", "StoreFailed", 3)
     assert os.strerror(errno.EIO) in ready["message"]
+    logged = [record for record in caplog.records if record.name == disk.__name__]
+    assert len(logged) == 3
+    assert all(record.levelno == logging.ERROR and record.exc_info for record in logged)
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError()], ids=repr)
+def test_failure_of_a_network_is_none_of_the_model_store(error: OSError) -> None:
+    with pytest.raises(type(error)), disk.failures_mapped():
+        raise error
 
 
 @pytest.mark.parametrize(
