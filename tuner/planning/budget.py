@@ -4,6 +4,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 from serving import errors
@@ -122,34 +123,43 @@ def todays_settings(snapshot: ExperimentSnapshot) -> SpecPoint:
     """Return today's settings of the tuned parameters, without those whose value is not on their axis.
 
     A setting is today's if the Pod template that it renders to is that of today's spec.
+
+    Raises:
+        errors.Permanent: TargetInvalid, an amount of a container's resources is no quantity.
     """
-    today = snapshot.render(())
+    today = _in_numbers(snapshot.render(()).template)
     settings: list[Setting] = []
     for axis in snapshot.space.axes:
         for value in axis.values:
             setting = Setting(category=axis.category, name=axis.name, value=value)
-            if _renders_to(snapshot, setting, today.template):
+            if _renders_to(snapshot, setting, today):
                 settings.append(setting)
                 break
     return tuple(settings)
 
 
 def _renders_to(snapshot: ExperimentSnapshot, setting: Setting, template: Object) -> bool:
-    """Return whether today's spec with this setting has the Pod template."""
+    """Return whether today's spec with this setting has the Pod template, whose resources are numbers."""
     try:
-        rendered = snapshot.render((setting,))
+        return _in_numbers(snapshot.render((setting,)).template) == template
     except errors.Permanent:
         return False  # it is valid only beside another setting, as cores of a GPU beside its memory
-    return _in_numbers(rendered.template) == _in_numbers(template)
 
 
 def _in_numbers(template: Object) -> Object:
-    """Return the template with its resources as numbers, so that `1` and `1000m` are equal."""
+    """Return the template with its resources as numbers, so that `1` and `1000m` are equal.
+
+    Raises:
+        errors.Permanent: TargetInvalid, an amount is no quantity.
+    """
     containers = [
         {
             **container,
             "resources": {
-                kind: {name: quantity.parse(str(amount)) for name, amount in (amounts or {}).items()}
+                kind: {
+                    name: _number(str(amount), f"resources.{kind}.{name} of container {container['name']}")
+                    for name, amount in (amounts or {}).items()
+                }
                 for kind, amounts in (container.get("resources") or {}).items()
                 if kind in ("requests", "limits")
             },
@@ -157,6 +167,13 @@ def _in_numbers(template: Object) -> Object:
         for container in template["spec"]["containers"]
     ]
     return {**template, "spec": {**template["spec"], "containers": containers}}
+
+
+def _number(amount: str, field: str) -> Decimal:
+    try:
+        return quantity.parse(amount)
+    except ValueError as error:
+        raise errors.Permanent("TargetInvalid", f"{field}: {error}") from error
 
 
 def _failures(group: list[TrialRecord], tries: int) -> int:

@@ -51,7 +51,7 @@ def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Am
     """Return the CPU and memory of a Pod's containers, and the predictor's share of a GPU, else whole GPUs.
 
     Raises:
-        Permanent: GpuShareInvalid, the share does not exist; PricesMissing, a limit is no quantity.
+        Permanent: GpuShareInvalid, the share does not exist; TargetInvalid, a limit is no quantity.
     """
     limits = [_limits(container) for container in containers]
     share = GrantedShare(0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
@@ -87,7 +87,7 @@ def cost_per_hour(has: Amounts, prices: Prices) -> Number:
         return total
     shares = has.gpu_cores / 100.0
     if prices.gpu_memory is not None:
-        whole = _number(prices.gpu_memory, "spec.prices.gpuMemory")
+        whole = _number(prices.gpu_memory, "spec.prices.gpuMemory", "PricesMissing")
         if whole <= 0:
             raise Permanent(
                 "PricesMissing", f"spec.prices.gpuMemory: must be above 0, got {prices.gpu_memory!r}"
@@ -140,7 +140,7 @@ def costs_from_trial(
         cost: hourly cost of the measured spec's replica.
 
     Raises:
-        Permanent: GpuShareInvalid, the share of a spec does not exist.
+        Permanent: GpuShareInvalid, the share of a spec does not exist; PricesMissing, as `cost_per_hour`.
     """
     resources = spec.target.resources or Resources()
     gpu = {} if resources.gpu is None else resources.gpu.model_dump(exclude_none=True)
@@ -230,14 +230,14 @@ def _price(text: str | None) -> float:
 
 
 def _amount(limits: Mapping[str, Any], name: str) -> float:
-    return _number(str(limits.get(name) or 0), f"resources.{name} of a container")
+    return _number(str(limits.get(name) or 0), f"resources.{name} of a container", "TargetInvalid")
 
 
-def _number(text: str, field: str) -> float:
+def _number(text: str, field: str, reason: str) -> float:
     try:
         return float(quantity.parse(text))
     except ValueError as error:
-        raise Permanent("PricesMissing", f"{field}: {error}") from error
+        raise Permanent(reason, f"{field}: {error}") from error
 
 
 def _limits(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -260,8 +260,29 @@ def test_experiment_fails_with_the_field_when_its_cost_cannot_be_computed(
         prices=fields.get("prices", {"gpu": "1"}),
     )
     phase, reason, message = ready(plan_of(experiment, volume=volume))
-    assert (phase, reason) == ("Failed", "PricesMissing"), message
+    expected = "PricesMissing" if words.startswith("spec.prices") else "TargetInvalid"
+    assert (phase, reason) == ("Failed", expected), message
     assert words in message
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ({"requests": {"cpu": "1e99"}, "limits": {"cpu": "1"}}, "resources.requests.cpu"),
+        ({"limits": {"cpu": "1", "ephemeral-storage": "1e99"}}, "resources.limits.ephemeral-storage"),
+    ],
+    ids=["request", "storage"],
+)
+def test_experiment_fails_with_the_field_when_an_amount_without_a_price_is_no_quantity(
+    resources: Object, words: str
+) -> None:
+    container = {"name": "predictor", "resources": resources}
+    arm: Object = {"name": "main", "modelVersion": "v1", "template": {"containers": [container]}}
+    inference = {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
+    experiment = experiments.experiment(target={"inference": "digits", "predictor": "main"})
+    phase, reason, message = ready(plan_of(experiment, inference=inference))
+    assert (phase, reason) == ("Failed", "TargetInvalid"), message
+    assert f"{words} of container predictor: '1e99' is too large" in message
 
 
 def test_listed_values_are_applied_with_any_suffix() -> None:
