@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from serving import clock, errors
+from serving.kube.connection import refusals
 from serving.kube.connection.client import Kube
 from serving.objects import Object
 from serving.resources import kinds
@@ -33,7 +34,10 @@ class Timing:
 
     @property
     def request(self) -> float:
-        """Longest request: after one over a dead connection there is time for an attempt over a new one."""
+        """Longest request: after one over a dead connection there is time for an attempt over a new one.
+
+        A candidate gives the next attempt `renew`, as each request of a slow API may take longer.
+        """
         return self.renew / 3
 
 
@@ -96,12 +100,15 @@ class LeaderElection:
     async def _acquire(self, on_waiting: Callable[[], None]) -> float:
         """Wait until this process has the Lease; return when it sent the write, in monotonic seconds."""
         leader = None
+        longest = self._timing.request
         while True:
             try:
-                holder, sent = await self._attempt()
+                holder, sent = await self._attempt(longest)
             except (errors.ApiError, errors.Unavailable) as error:
                 log.info("Lease %s/%s cannot be acquired: %s", self._namespace, self._name, error)
+                longest = self._timing.renew
             else:
+                longest = self._timing.request
                 if holder == self._identity:
                     log.info("%s leads", self._identity)
                     return sent
@@ -122,7 +129,7 @@ class LeaderElection:
             await asyncio.sleep(self._timing.retry)
             try:
                 async with asyncio.timeout(renewed + self._timing.renew - clock.monotonic()):
-                    holder, sent = await self._attempt()
+                    holder, sent = await self._attempt(self._timing.request)
             except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
                 problem = str(error) or "no answer"
             else:
@@ -132,16 +139,17 @@ class LeaderElection:
             if clock.monotonic() - renewed >= self._timing.renew:
                 raise errors.LeadershipLost(f"not renewed for {self._timing.renew:g} s: {problem}")
 
-    async def _attempt(self) -> _Attempt:
-        """Acquire or renew the Lease if it is free or this process has it.
+    async def _attempt(self, longest: float) -> _Attempt:
+        """Acquire or renew the Lease if it is free or this process has it; a request takes `longest` seconds.
 
         Raises:
-            errors.Unavailable: also after `Timing.request` without an answer.
+            errors.Busy: the API refuses a request; the next attempt comes after `Timing.retry` all the same.
+            errors.Unavailable: also after `longest` without an answer.
             errors.Conflict, errors.AlreadyExists: somebody else wrote it meanwhile; the next attempt reads
                 who has it.
         """
         try:
-            lease = await self._answered(self._kube.get(kinds.LEASE, self._namespace, self._name))
+            lease = await self._answered(self._kube.get(kinds.LEASE, self._namespace, self._name), longest)
         except errors.NotFound:
             lease = {"metadata": {"namespace": self._namespace, "name": self._name}}
         spec = lease.get("spec") or {}
@@ -151,15 +159,17 @@ class LeaderElection:
         desired = {**lease, "spec": self._renewed(spec)}
         write = self._kube.update if "resourceVersion" in lease["metadata"] else self._kube.create
         sent = clock.monotonic()
-        await self._answered(write(kinds.LEASE, desired))
+        await self._answered(write(kinds.LEASE, desired), longest)
         return _Attempt(self._identity, sent)
 
-    async def _answered(self, request: Awaitable[Object]) -> Object:
+    async def _answered(self, request: Awaitable[Object], longest: float) -> Object:
         try:
-            async with asyncio.timeout(self._timing.request):
-                return await request
+            # A refusal that is waited for here would look like no answer.
+            with refusals.passed_on():
+                async with asyncio.timeout(longest):
+                    return await request
         except TimeoutError as error:
-            raise errors.Unavailable(f"no answer within {self._timing.request:.2g} s") from error
+            raise errors.Unavailable(f"no answer within {longest:.2g} s") from error
 
     def _has_expired(self, spec: Object) -> bool:
         now, seen = clock.monotonic(), (spec["holderIdentity"], spec.get("renewTime"))

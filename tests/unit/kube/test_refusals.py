@@ -68,6 +68,14 @@ async def test_a_request_fails_at_once_when_the_pause_is_longer_than_a_request(p
     assert (server.requests, pauses) == (1, [])
 
 
+async def test_a_request_fails_at_once_when_its_caller_repeats_it(pauses: list[float]) -> None:
+    server = Server(errors.Busy("", 1.0), errors.Busy("", 1.0))
+    with refusals.passed_on(), pytest.raises(errors.Busy):
+        await refusals.repeated(server.send)
+    assert await refusals.repeated(server.send) == b"answer"
+    assert pauses == [1.0]
+
+
 async def test_a_request_that_the_server_may_have_executed_is_not_sent_again(pauses: list[float]) -> None:
     server = Server(errors.Unavailable("the connection broke"))
     with pytest.raises(errors.Unavailable):
