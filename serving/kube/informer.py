@@ -197,11 +197,10 @@ class Informer:
         with answers.shape_checked(f"watch {self.kind.plural}"):
             version = event.object["metadata"]["resourceVersion"]
             number = int(version)
-        if event.type == "DELETED":
-            self._store(self._key(event.object), None)
-        elif event.type != "BOOKMARK":
-            self._store(self._key(event.object), self._part(event.object))
-        self._resource_version = number
+        key = None if event.type == "BOOKMARK" else self._key(event.object)
+        self._resource_version = number  # before the handlers, which may ask `has_seen`
+        if key is not None:
+            self._store(key, None if event.type == "DELETED" else self._part(event.object))
         return str(version)
 
     def _key(self, obj: Object) -> Key:

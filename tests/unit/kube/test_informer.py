@@ -75,6 +75,19 @@ async def test_change_reaches_the_other_handlers_when_one_raises(caplog: pytest.
     assert all(record.exc_info for record in failures)
 
 
+async def test_handler_gets_a_change_that_the_informer_has_seen() -> None:
+    api = FakeKube()
+    informer = Informer(api, kinds.DEPLOYMENT)
+    seen: list[bool] = []
+    informer.on_change(lambda _, after: seen.append(after is not None and informer.has_seen(after)))
+    api.add(kinds.DEPLOYMENT, deployment("listed"))
+    async with running(informer.run()):
+        await informer.synced.wait()
+        api.add(kinds.DEPLOYMENT, deployment("watched"))
+        await until(lambda: len(seen) == 2)
+    assert seen == [True, True]
+
+
 @pytest.mark.parametrize("bug", [KeyError("a bug"), TypeError("a bug"), AttributeError("a bug")], ids=repr)
 async def test_informer_ends_when_an_index_function_has_a_bug(bug: Exception) -> None:
     api = FakeKube()
