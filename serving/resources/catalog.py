@@ -37,6 +37,7 @@ DEFINITIONS: tuple[Definition, ...] = (
             REASON,
             AGE,
         ),
+        created_in_order=True,  # retention keeps the newest versions
     ),
     Definition(
         kinds.INFERENCE,

@@ -28,6 +28,8 @@ class Definition:
     status: type[Base] | None
     """None for a kind without a status subresource."""
     columns: tuple[PrinterColumn, ...]
+    created_in_order: bool = False
+    """Whether the embedded API creates no object with an earlier time than another, whatever the clock."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The creation times of custom objects on a machine whose clock is set back."""
+"""The creation times of objects on a machine whose clock is set back."""
 
 import datetime as dt
 from pathlib import Path
@@ -13,6 +13,7 @@ from serving.embedded.apiserver.writes.write_path import WriteOptions
 from serving.objects import Object
 from serving.planning.models import model, retention
 from serving.resources import kinds
+from serving.resources.kinds import Kind
 from tests.objects.stored_kinds import STORED_KINDS
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -38,17 +39,26 @@ class Machine:
 
     async def create(self, name: str, at: dt.datetime, *, dry_run: bool = False) -> Object:
         """Create a ModelVersion; return it as ready."""
+        spec = {"modelName": "digits", "source": {"path": "/files"}}
+        created = await self._create(kinds.MODEL_VERSION, name, spec, at, dry_run=dry_run)
+        return {**created, "status": {"phase": "Ready", "image": "image"}}
+
+    async def create_model(self, name: str, at: dt.datetime) -> Object:
+        return await self._create(kinds.MODEL, name, {}, at)
+
+    async def _create(
+        self, kind: Kind, name: str, spec: Object, at: dt.datetime, *, dry_run: bool = False
+    ) -> Object:
         self.time = at
         await self._writer.start()
         body = {
-            "apiVersion": kinds.MODEL_VERSION.api_version,
-            "kind": kinds.MODEL_VERSION.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "metadata": {"name": name},
-            "spec": {"modelName": "digits", "source": {"path": "/files"}},
+            "spec": spec,
         }
         options = WriteOptions("test", dry_run=dry_run)
-        created = (await self._writer.create(kinds.MODEL_VERSION, "default", body, options)).object
-        return {**created, "status": {"phase": "Ready", "image": "image"}}
+        return (await self._writer.create(kind, "default", body, options)).object
 
 
 @pytest.fixture
@@ -77,4 +87,11 @@ async def test_creation_time_is_that_of_the_clock_when_it_has_caught_up(machine:
     later = TOMORROW + dt.timedelta(hours=1)
     created = await machine.create("v3", later)
     assert created["metadata"]["creationTimestamp"] == clock.rfc3339(later)
+    await machine.store.close()
+
+
+async def test_other_objects_have_the_time_of_the_clock_when_it_was_set_back(machine: Machine) -> None:
+    await machine.create_model("first", TOMORROW)
+    created = await machine.create_model("second", NOW)
+    assert created["metadata"]["creationTimestamp"] == clock.rfc3339(NOW)
     await machine.store.close()

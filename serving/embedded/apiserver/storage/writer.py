@@ -70,7 +70,8 @@ class ObjectWriter:
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self._newest: dict[Kind, str] = {}
-        """The newest creation time of each custom kind of which this process has created an object."""
+        """The newest creation time of each kind with `created_in_order` of which this process has created an
+        object."""
 
     async def start(self) -> None:
         """Create the namespace `default` where it is missing."""
@@ -96,12 +97,12 @@ class ObjectWriter:
         return await self._insert(kind, namespace, outcome, options)
 
     def _newest_creation(self, kind: Kind) -> str:
-        """Return the newest creation time of the objects of a custom kind; empty without one.
+        """Return the newest creation time of a kind with `created_in_order`; empty without one.
 
-        The next object is not older, though the clock was set back: the order of ModelVersions decides which
-        of them retention deletes.
+        The next object is not older, though the clock was set back.
         """
-        if kind not in self.store.kinds.definitions:
+        definition = self.store.kinds.definitions.get(kind)
+        if definition is None or not definition.created_in_order:
             return ""
         if kind not in self._newest:
             stored = self.store.objects(kind).values()
