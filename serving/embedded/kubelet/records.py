@@ -5,13 +5,14 @@ volumes/<name>                   emptyDir volumes
 logs/<container>/<index>.log      and .log.times, .log.1, .log.1.times
 containers/<container>/<index>/  one run: see `container/shim.py` for its files; `shutdown` exists where a
                                  shutdown of the node ended it; `message.json` has the termination message of
-                                 a file, as the file goes with the run's /tmp
+                                 a file, as the file goes with the run's /tmp; `not_limited.json` has why
+                                 resources could not be limited, if there are any
 """
 
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from serving.system.files import atomic_file, locks, regular_file, removal
 from serving.system.processes import ProcessIdentity
 
 SHIM_ERRORS = "shim.err"
-_MESSAGE = "message.json"
+_MESSAGE, _NOT_LIMITED = "message.json", "not_limited.json"
 _LINE_BYTES = 1024
 """The most that is read of a shim's last line."""
 
@@ -146,6 +147,16 @@ class RunDirectory:
             finished_at=finished_at,
             shutdown=(self.path / "shutdown").exists(),
         )
+
+    @property
+    def not_limited(self) -> dict[str, str]:
+        """Why a resource of the run could not be limited, by resource."""
+        return read_json(self.path / _NOT_LIMITED) or {}
+
+    def record_not_limited(self, reasons: Mapping[str, str]) -> None:
+        """Record these reasons, by resource, if there are any; raises OSError if the disk is full."""
+        if reasons:
+            write_json(self.path / _NOT_LIMITED, dict(reasons))
 
     @property
     def termination_message(self) -> str:

@@ -265,6 +265,7 @@ def start(launch: Launch, **details: Any) -> Started:
                 node.zygotes.check(launch.zygote)
         group = _create_cgroups(launch, limits)
         specification = _complete(launch, group, nonce, join=True)
+        run.record_not_limited(group.not_limited)  # for an agent that adopts the run
         isolated = node.isolation is not None
         pidfd, connection = spawn_shim(run.path / SHIM_ERRORS, specification, listeners, isolated=isolated)
         return Started(pidfd, connection, forked=False, remark=remark, not_limited=group.not_limited)
@@ -325,6 +326,7 @@ def _start_forked(
         else:
             group = _create_cgroups(launch, own_limits)
         specification = _complete(launch, group, nonce, join=not process.groups)
+        launch.run.record_not_limited(group.not_limited)
     except (ValueError, OSError) as error:
         process.dismiss()
         raise errors.Temporary("NotForked", str(error)) from error

@@ -69,7 +69,7 @@ class PodRunner:
         self._trace: start_trace.StartTrace | None = None
         """The phases of the last start by this runner, for the Pod's status."""
         self._not_limited: dict[str, Mapping[str, str]] = {}
-        """Of runs that this runner has started, by container: why a resource could not be limited."""
+        """Of the last runs, by container: why a resource could not be limited."""
 
     @property
     def gone(self) -> bool:
@@ -176,6 +176,7 @@ class PodRunner:
                 for directory in directories
             ]
             run = runs[-1]
+            self._not_limited[name] = directories[-1].not_limited
             self._containers.update(name, run=run, previous_run=runs[0] if len(runs) == 2 else None)
             if run.exit is not None:
                 continue

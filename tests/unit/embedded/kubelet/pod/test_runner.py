@@ -22,7 +22,7 @@ from serving.embedded.kubelet.pod import lifecycle, termination
 from serving.embedded.kubelet.pod.identities import Identities
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun
 from serving.embedded.kubelet.pod.runner import PodRunner
-from serving.embedded.kubelet.records import PodDirectory, RunDirectory
+from serving.embedded.kubelet.records import PodDirectory, RunDirectory, write_json
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
@@ -43,7 +43,9 @@ class PlayedNode:
     events: list[EventToEmit] = field(default_factory=list)
 
     def node(self) -> Node:
-        identities = SimpleNamespace(new=lambda *_, **__: PodIdentity("127.0.0.1", None), take=lambda _: None)
+        identities = SimpleNamespace(
+            new=lambda *_, **__: PodIdentity("127.0.0.1", None), occupy=lambda _: None
+        )
         node = SimpleNamespace(
             kube=FakeKube(),
             data_dir=self.data_dir,
@@ -150,7 +152,7 @@ async def test_containers_are_reported_during_the_pull_of_an_image(
         await until(lambda: runner._writer.latest["phase"] == "Running", "the end is reported")
 
 
-async def test_failed_limit_of_a_start_is_in_the_status_of_its_pod(
+async def test_failed_limit_of_a_start_is_in_the_status_of_its_pod_when_the_runner_is_replaced_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def prepare(_node: Node, _pod: Object, _container: Object, run: object, _: object) -> object:
@@ -164,19 +166,32 @@ async def test_failed_limit_of_a_start_is_in_the_status_of_its_pod(
         connection, shim_end = socket.socketpair()
         shim_end.close()
         pidfd = os.pidfd_open(os.posix_spawn("/bin/true", ["true"], {}))
-        return Started(pidfd, connection, forked=True, not_limited={"memory": "memory.max: busy"})
+        gone = [1, 0]  # pid and start time
+        started = {"boot_id": "another boot", "recorder": gone, "process": gone}
+        write_json(prepared.run.path / "started.json", started)
+        reasons = {"memory": "memory.max: busy"}
+        prepared.run.record_not_limited(reasons)
+        return Started(pidfd, connection, forked=True, not_limited=reasons)
 
     monkeypatch.setattr(launch, "prepare", prepare)
     monkeypatch.setattr(launch, "await_imports", await_imports)
     monkeypatch.setattr(launch, "start", start)
     node = PlayedNode(DataDir(tmp_path)).node()
-    runner = PodRunner(node, pod(resources={"limits": {"memory": "1Gi"}}))
+    limited = pod(resources={"limits": {"memory": "1Gi"}})
+    limited["spec"]["restartPolicy"] = "Never"
+    first = PodRunner(node, limited)
+    assert await limits_message(first) == "memory: memory.max: busy"
+    assert await limits_message(first.restarted()) == "memory: memory.max: busy"
+    assert node.cgroups.missing == {}
+
+
+async def limits_message(runner: PodRunner) -> str:
+    """Return the message of the condition `LimitsEnforced` after the end of the container."""
     async with running(runner.run()):
-        await until(lambda: bool(runner._writer.latest))
+        await until(lambda: runner._writer.latest.get("phase") == "Failed")
     enforced = find(runner._writer.latest["conditions"], names.LIMITS_ENFORCED_CONDITION)
     assert enforced is not None
-    assert enforced["message"] == "memory: memory.max: busy"
-    assert node.cgroups.missing == {}
+    return str(enforced.get("message", ""))
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
