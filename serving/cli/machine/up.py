@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,9 @@ from serving.system.files import open_files, run_files
 from serving.system.isolation.seccomp import system_call_filter
 from serving.system.network import addresses, sockets
 from serving.system.process_exit import has_ended_within
+
+if TYPE_CHECKING:
+    from serving.router.envoy.process.envoy_process import EnvoyProcess
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 ENVOY, REPLICAS = "Envoy", "replicas"
@@ -313,11 +316,7 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
 
     envoy = EnvoyProcess(where, final.gateway)
     deadline = clock.monotonic() + final.supervisor.ready_seconds
-    while not (
-        await answers(where.kubeconfig)
-        and envoy.running()  # else another program listens on the gateway's port
-        and await _serves(final.gateway.host, final.gateway.port)
-    ):
+    while not await _is_ready(where, envoy, final):
         if clock.monotonic() > deadline:
             raise errors.UserError(
                 f"not ready after {final.supervisor.ready_seconds:.0f} s; the logs are in {where.logs}"
@@ -331,6 +330,18 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
     if restriction := isolation():
         print(f"  isolation {restriction} (docs/security.md)")
     print(f"  logs      {where.logs}", flush=True)
+
+
+async def _is_ready(where: DataDir, envoy: "EnvoyProcess", final: Settings) -> bool:
+    """Whether the API answers and the gateway serves; False while no descriptor or memory is left to ask."""
+    try:
+        return (
+            await answers(where.kubeconfig)
+            and envoy.running() is not None  # else another program listens on the gateway's port
+            and await _serves(final.gateway.host, final.gateway.port)
+        )
+    except OSError:
+        return False
 
 
 def isolation() -> str:

@@ -327,13 +327,20 @@ class Supervisor:
         if component.identity is None:
             return
         deadline = clock.monotonic() + self._settings.stop_seconds
-        processes.send_signal(component.identity, signal.SIGTERM)
-        while processes.is_alive(component.identity):
+        unsent: signal.Signals | None = signal.SIGTERM
+        is_alive = True
+        while is_alive:
             if clock.monotonic() > deadline:
                 log.warning("%s did not stop in %.0f s: killed", component.name, self._settings.stop_seconds)
-                processes.send_signal(component.identity, signal.SIGKILL)
+                unsent = signal.SIGKILL
                 deadline = clock.monotonic() + self._settings.stop_seconds
-            await asyncio.sleep(POLL_SECONDS)
+            with contextlib.suppress(OSError):  # no descriptor or memory is left: the next try may succeed
+                if unsent is not None:
+                    processes.send_signal(component.identity, unsent)
+                    unsent = None
+                is_alive = processes.is_alive(component.identity)
+            if is_alive:
+                await asyncio.sleep(POLL_SECONDS)
         self._data_dir.identity(component.name).unlink(missing_ok=True)
         component.identity = None
 

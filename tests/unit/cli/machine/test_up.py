@@ -1,4 +1,6 @@
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from serving import errors
 from serving.cli.machine import up
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
+from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.settings import DEFAULTS
 from serving.system import processes
 from serving.system.files import run_files
@@ -37,6 +40,22 @@ async def test_gateway_does_not_serve_when_its_port_is_closed_or_never_answers(
     async with tcp_server(silent) as port:
         assert not await up._serves("127.0.0.1", port)
     assert not await up._serves("127.0.0.1", port)
+
+
+async def test_up_is_not_ready_yet_when_proc_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def holds(*_: object) -> bool:
+        return True
+
+    def running(_: EnvoyProcess) -> RunningEnvoy:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    monkeypatch.setattr(up, "answers", holds)
+    monkeypatch.setattr(up, "_serves", holds)
+    monkeypatch.setattr(EnvoyProcess, "running", running)
+    where = DataDir(tmp_path)
+    assert not await up._is_ready(where, EnvoyProcess(where, DEFAULTS.gateway), DEFAULTS)
 
 
 def test_down_waits_as_long_as_up_may_stop_when_a_pod_has_a_long_grace(
