@@ -183,22 +183,17 @@ class _Tls:
             errors.UserError: there is no certificate, and none can be written.
         """
         try:
-            self.renew()
+            self._renew()
         except OSError as error:
             if not certificates.can_serve(self._data_dir.tls, clock.now()):
                 message = f"no certificate can be written to {self._data_dir.tls}: {error.strerror}"
                 raise errors.UserError(message) from error
             log.warning("the certificate could not be renewed, retrying: %s", error)
-            self._write_kubeconfig()
+        self._write_kubeconfig()
 
-    def renew(self) -> None:
-        """Renew the certificate if it is due. The kubeconfig, which has the CA, is written after a renewal,
-        at the first call, and again if that failed.
-        """
+    def _renew(self) -> None:
         if certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now()):
             self._is_loaded = self._has_written_kubeconfig = False
-        if not self._has_written_kubeconfig:
-            self._write_kubeconfig()
 
     def _write_kubeconfig(self) -> None:
         loopback_of_wildcard = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared
@@ -214,10 +209,15 @@ class _Tls:
         while True:
             await asyncio.sleep(self._api.renew_check_seconds)
             try:
-                self.renew()
+                self._renew()
                 if not self._is_loaded:
                     context.load_cert_chain(str(self.files.certificate), str(self.files.key))
                     self._is_loaded = True
                     log.info("the server's certificate was renewed")
             except OSError as error:
                 log.warning("the certificate could not be renewed, retrying: %s", error)
+            try:
+                if self._is_loaded and not self._has_written_kubeconfig:
+                    self._write_kubeconfig()
+            except OSError as error:  # the certificate in service does not depend on it
+                log.warning("the kubeconfig could not be written, retrying: %s", error)

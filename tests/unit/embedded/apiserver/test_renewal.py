@@ -55,23 +55,26 @@ async def test_renewed_certificate_is_loaded_by_the_retry_when_it_could_not_be_l
     assert context.loads == 2, "a loaded certificate is not loaded again"
 
 
-async def test_renewed_certificate_is_loaded_by_the_retry_when_the_kubeconfig_could_not_be_written(
-    tls: server._Tls, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failures", [1, 1_000_000])
+async def test_renewed_certificate_is_loaded_when_the_kubeconfig_cannot_be_written(
+    tls: server._Tls, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     context, write, writes = Context(ssl.PROTOCOL_TLS_SERVER), access.write_kubeconfig, 0
 
-    def fail_once(*args: Any, **options: Any) -> None:
+    def fail(*args: Any, **options: Any) -> None:
         nonlocal writes
         writes += 1
-        if writes == 1:
+        if writes <= failures:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         write(*args, **options)
 
-    monkeypatch.setattr(access, "write_kubeconfig", fail_once)
+    monkeypatch.setattr(access, "write_kubeconfig", fail)
     renewals = asyncio.create_task(tls.keep_fresh(context))
     try:
-        await until(lambda: context.loads >= 2)
+        await until(lambda: context.loads >= 2 and writes >= min(failures + 1, 5))
+        await asyncio.sleep(0.05)
     finally:
         renewals.cancel()
         await asyncio.gather(renewals, return_exceptions=True)
-    assert writes == 2
+    assert context.loads == 2
+    assert (writes == 2) == (failures == 1), "the kubeconfig is written until that succeeds"
