@@ -32,9 +32,9 @@ def put(out: Path | None, text: str) -> None:
 
 
 def write(out: Path, text: str) -> None:
-    """Write the whole file or nothing, and print its name.
+    """Write the whole file or nothing, and print its name; a link stays, and its file is written.
 
-    A link, a device or a FIFO receives the text and stays.
+    A device or a FIFO receives the text and stays; what it has received before a failure it keeps.
 
     Raises:
         errors.UserError: the file cannot be written.
@@ -42,7 +42,7 @@ def write(out: Path, text: str) -> None:
     try:
         is_replaced = _is_regular_or_missing(out)
         if is_replaced:
-            atomic_file.replace(out, text.encode())
+            atomic_file.replace(out.resolve(), text.encode())
         else:
             with out.open("wb") as file:
                 file.write(text.encode())
@@ -54,6 +54,6 @@ def write(out: Path, text: str) -> None:
 
 def _is_regular_or_missing(out: Path) -> bool:
     try:
-        return stat.S_ISREG(out.lstat().st_mode)
+        return stat.S_ISREG(out.stat().st_mode)
     except FileNotFoundError:
         return True

@@ -25,16 +25,29 @@ def test_fifo_receives_the_text_and_stays_when_it_is_the_output(
 
 
 @pytest.mark.parametrize("old", [None, "a text that is longer\n"])
-def test_file_behind_a_link_receives_the_text_when_the_link_is_the_output(
-    tmp_path: Path, old: str | None
+def test_file_behind_a_link_is_replaced_as_a_whole_when_the_link_is_the_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str | None
 ) -> None:
-    link, file = tmp_path / "latest.json", tmp_path / "report.json"
+    link, file, name = tmp_path / "latest.json", tmp_path / "report.json", tmp_path / "other-name"
     if old is not None:
         file.write_text(old)
-    link.symlink_to(file)
+        name.hardlink_to(file)
+    link.symlink_to(file.name)
     files.write(link, "{}\n")
-    assert link.readlink() == file
+    assert link.readlink() == Path(file.name)
     assert file.read_text() == "{}\n"
+    assert old is None or name.read_text() == old
+    assert capsys.readouterr() == (f"wrote {link}\n", "")
+
+
+def test_device_behind_a_link_stays_when_the_link_is_the_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "report.json"
+    link.symlink_to(os.devnull)
+    files.write(link, "{}\n")
+    assert link.readlink() == Path(os.devnull)
+    assert capsys.readouterr() == ("", f"wrote {link}\n")
 
 
 def test_regular_file_is_replaced_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
