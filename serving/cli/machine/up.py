@@ -166,15 +166,25 @@ def down(data_dir: OwnDataDir = None) -> None:
         if not asyncio.run(has_ended_within(record[0], _longest_stop(where))):
             raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")
         patience = _longest_stop(where)  # another `down` may be stopping what is left
-    # A forced or killed `up` leaves processes; after any other end of it there are none.
-    with supervisor.owned(where, patience=patience):
-        settings = _last_settings(where)
-        keeper = supervisor.Supervisor(where, (), settings.supervisor)
-        adopted = keeper.adopt()
-        if adopted or not has_run:
-            print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
-        asyncio.run(_stop(keeper, where, settings))
+    try:
+        # A forced or killed `up` leaves processes; after any other end of it there are none.
+        with supervisor.owned(where, command="down", patience=patience):
+            _stop_what_is_left(where, are_expected=not has_run)
+    except supervisor.OwnedByUp:
+        if not has_run:
+            raise
+        # Another `up` has begun since: it has adopted what was left.
     print("Stopped.")
+
+
+def _stop_what_is_left(where: DataDir, *, are_expected: bool) -> None:
+    """Stop the processes of an earlier `up`; print what they are, without any too if some are expected."""
+    settings = _last_settings(where)
+    keeper = supervisor.Supervisor(where, (), settings.supervisor)
+    adopted = keeper.adopt()
+    if adopted or are_expected:
+        print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
+    asyncio.run(_stop(keeper, where, settings))
 
 
 def _longest_stop(where: DataDir) -> float:

@@ -35,11 +35,18 @@ ASK_SECONDS = 1.0
 """Between questions to a component's event loop: short beside `hang_seconds`, the silence of a hang."""
 
 
+class OwnedByUp(errors.UserError):
+    """An `up` that is not ending owns the data directory."""
+
+
 @contextlib.contextmanager
-def owned(data_dir: DataDir, *, patience: float = 0.0) -> Iterator[None]:
+def owned(data_dir: DataDir, *, command: str = "up", patience: float = 0.0) -> Iterator[None]:
     """Own the data directory, one process at a time; wait at most `patience` seconds for its owner to end.
 
+    The wait ends at once when the owner is an `up`. `command` is that of this process, for other processes.
+
     Raises:
+        OwnedByUp: an `up` owns it.
         errors.UserError: another process owns it, another user could change it, or it cannot be used.
     """
     try:
@@ -47,6 +54,8 @@ def owned(data_dir: DataDir, *, patience: float = 0.0) -> Iterator[None]:
         ownership.restrict_to_owner(data_dir.root)
         deadline = clock.monotonic() + patience
         while (lock := locks.try_lock(data_dir.lock)) is None and clock.monotonic() < deadline:
+            if _is_owned_by_up(data_dir):
+                break
             time.sleep(POLL_SECONDS)
     except OSError as error:
         raise errors.UserError(
@@ -59,18 +68,26 @@ def owned(data_dir: DataDir, *, patience: float = 0.0) -> Iterator[None]:
             holder = f" (pid {identity.pid})"
         else:
             holder = ", and a full disk keeps its pid from being recorded"
-        raise errors.UserError(
+        failure = OwnedByUp if _is_owned_by_up(data_dir) else errors.UserError
+        raise failure(
             f"slipway up already runs on {data_dir.root}{holder}; "
             f"stop it with `slipway down --data-dir {data_dir.root}`, or choose another --data-dir"
         )
     try:
-        run_files.write(data_dir.identity("up"), processes.encoded(processes.own_identity()))
+        own = processes.encoded(processes.own_identity(), command=command)
+        run_files.write(data_dir.identity("up"), own)
         try:
             yield
         finally:
             data_dir.identity("up").unlink(missing_ok=True)
     finally:
         os.close(lock)
+
+
+def _is_owned_by_up(data_dir: DataDir) -> bool:
+    """Whether the recorded owner is an `up`; False of an owner that a full disk keeps from being recorded."""
+    record = processes.read_running(data_dir.identity("up"))
+    return record is not None and record[1].get("command", "up") == "up"
 
 
 @dataclass

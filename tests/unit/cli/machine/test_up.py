@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from serving import errors
 from serving.cli.machine import up
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
+from serving.embedded.supervisor import supervisor
 from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.settings import DEFAULTS
 from serving.system import processes
@@ -83,6 +85,29 @@ def test_down_waits_as_long_as_up_may_stop_when_a_pod_has_a_long_grace(
     up.down(tmp_path)
     settings = DEFAULTS
     assert waited == [3 * settings.supervisor.stop_seconds + settings.gateway.drain_seconds + 600]
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_down_waits_for_another_down_alone_when_its_up_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    where = DataDir(tmp_path)
+    run_files.write(where.identity("up"), processes.encoded(ProcessIdentity("boot", 1, 1)))
+
+    async def has_ended_within(_: ProcessIdentity, seconds: float) -> bool:
+        other.enter_context(supervisor.owned(where, command=command))
+        return True
+
+    monkeypatch.setattr(up, "_longest_stop", lambda _: 0.3)
+    monkeypatch.setattr(up, "has_ended_within", has_ended_within)
+    monkeypatch.setattr(processes, "send_signal", lambda identity, number: True)
+    with contextlib.ExitStack() as other:
+        if command == "down":
+            with pytest.raises(errors.UserError, match="already runs"):
+                up.down(tmp_path)
+        else:
+            up.down(tmp_path)
+            assert capsys.readouterr().out.endswith("Stopped.\n")
 
 
 def test_up_is_refused_when_the_path_of_its_directory_is_too_long_for_sockets() -> None:
