@@ -1,6 +1,7 @@
 """Makes, limits and removes cgroups, and reports the resources that cannot be limited."""
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -77,7 +78,8 @@ class Cgroups:
             except OSError as error:
                 log.info("no cgroup below %s: %s", root, error)
         pods_writes = process_limit_writes(self.layout, f"{TOP}/{uid}", self.pids_limit)
-        return self._limit(name, joined, limits, pods_writes)
+        failed = self._write([*pods_writes, *limit_writes(self.layout, name, limits)])
+        return self._limited(name, joined, failed)
 
     def make_spares(self) -> list[str]:
         """Make and return the directories in which zygotes make the cgroups of spare processes.
@@ -108,14 +110,16 @@ class Cgroups:
         They are not below a cgroup of the Pod: this container alone gets the Pod's limit of processes.
 
         Raises:
-            OSError: a limit cannot be written: the process uses more, or has ended and removed its cgroups.
+            OSError: the process uses more than a limit, or has ended and removed its cgroups: a new process
+                would have its limits. Where it would not either, the reason is in `not_limited`.
         """
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
         pods_writes = process_limit_writes(self.layout, name, self.pids_limit)
-        limited = self._limit(name, groups, limits, pods_writes)
-        if limited.not_limited:
-            raise OSError("; ".join(limited.not_limited.values()))
-        return limited
+        failed = self._write([*pods_writes, *limit_writes(self.layout, name, limits)])
+        is_gone = not all(Path(group).is_dir() for group in groups)
+        if failed and (is_gone or any(error.errno == errno.EBUSY for error in failed.values())):
+            raise OSError("; ".join(str(error.strerror) for error in failed.values()))
+        return self._limited(name, groups, failed)
 
     def sweep_spares(self) -> None:
         """Remove the cgroups of forked processes that are gone; the kernel refuses to remove those in use."""
@@ -125,28 +129,19 @@ class Cgroups:
                     if group.is_dir():
                         cgroup_files.remove(group)
 
-    def _limit(
-        self,
-        name: str,
-        joined: Sequence[str],
-        limits: ContainerLimits,
-        pods_writes: Sequence[tuple[str, str]],
-    ) -> ContainerCgroups:
-        """Limit the cgroups `joined`, whose path below each hierarchy is `name`.
-
-        `pods_writes` are (file, text) of the limits of its Pod, which are written first.
-        """
-        not_limited = self._write([*pods_writes, *limit_writes(self.layout, name, limits)])
+    def _limited(self, name: str, joined: Sequence[str], failed: Mapping[str, OSError]) -> ContainerCgroups:
+        """Return the cgroups `joined`, whose path below each hierarchy is `name`; `failed` is of `_write`."""
         unified = f"{self.layout.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
+        not_limited = {resource: str(error.strerror) for resource, error in failed.items()}
         return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name), not_limited)
 
-    def _write(self, limits: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """Write each (file, text); return the reasons, by resource, for files that cannot be written.
+    def _write(self, limits: Sequence[tuple[str, str]]) -> dict[str, OSError]:
+        """Write each (file, text); return the errors, by resource, whose `strerror` names the file.
 
         Those of `missing` are not repeated: they tell the user what to do.
         """
-        failed: dict[str, str] = {}
+        failed: dict[str, OSError] = {}
         for path, text in limits:
             try:
                 Path(path).write_text(text)
@@ -154,7 +149,7 @@ class Cgroups:
                 file = path.rsplit("/", 1)[-1]
                 resource = file.split(".")[0]
                 if file not in OPTIONAL_FILES and resource not in self.missing:
-                    failed.setdefault(resource, f"{file}: {error.strerror}")
+                    failed.setdefault(resource, OSError(error.errno, f"{file}: {error.strerror}"))
         return failed
 
     def _make(self, root: str, uid: str, container: str) -> None:

@@ -1,3 +1,4 @@
+import errno
 import os
 from decimal import Decimal
 from pathlib import Path
@@ -82,6 +83,29 @@ def test_spare_process_is_refused_when_it_has_removed_its_cgroups(tmp_path: Path
     with pytest.raises(OSError, match=r"memory\.limit_in_bytes: No such file or directory"):
         cgroups.limit_spare([f"{tmp_path}/{TOP}/{SPARES}/12"], ContainerLimits(memory=1 << 30))
     assert cgroups.missing == {}
+
+
+def test_spare_process_is_refused_when_it_uses_more_than_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    spare = tmp_path / TOP / SPARES / "12"
+    spare.mkdir(parents=True)
+    monkeypatch.setattr(Path, "write_text", busy)
+    with pytest.raises(OSError, match=r"memory\.limit_in_bytes: Device or resource busy"):
+        Cgroups(CgroupLayout(memory_v1=str(tmp_path))).limit_spare(
+            [str(spare)], ContainerLimits(memory=1 << 30)
+        )
+
+
+def test_spare_process_is_taken_when_a_new_one_would_not_be_limited_either(tmp_path: Path) -> None:
+    spare = tmp_path / TOP / SPARES / "12"
+    (spare / "cpu.cfs_quota_us").mkdir(parents=True)  # cannot be written
+    cgroups = Cgroups(CgroupLayout(cpu_v1=str(tmp_path)))
+    limited = cgroups.limit_spare([str(spare)], ContainerLimits(cpu=Decimal(1)))
+    assert limited.not_limited == {"cpu": "cpu.cfs_quota_us: Is a directory"}
 
 
 @pytest.mark.root
