@@ -9,12 +9,14 @@ import asyncio
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import NamedTuple
 
+import aiohttp
 import orjson
 from scipy.stats import binom
 
-from serving import clock, metrics
+from serving import clock, errors, metrics
 from serving.cli.demo import gpu, scaling
 from serving.cli.demo.chats import ChatResult, Chats, failures
 from serving.cli.demo.console import Story
@@ -187,12 +189,26 @@ async def _counts_of_gateways(data_dir: DataDir) -> ChatTokens:
         for page in metrics.pages(data_dir.pages):
             if not page.component.startswith("gateway"):
                 continue
-            read = await http_reading.get(session, page.url, limit=metrics.MAX_BYTES, seconds=PAGE_SECONDS)
-            for line in read.text.splitlines():
+            for line in (await _read(session, page)).splitlines():
                 name = line.partition("{")[0]
                 if name in totals:
                     totals[name] += float(line.rpartition(" ")[2])
     return ChatTokens(totals[metric_names.PROMPT_TOKENS], totals[metric_names.GENERATED_TOKENS])
+
+
+async def _read(session: aiohttp.ClientSession, page: metrics.MetricsPage) -> str:
+    """Return a metrics page.
+
+    Raises:
+        errors.UserError: it does not answer, or with an error.
+    """
+    try:
+        answer = await http_reading.get(session, page.url, limit=metrics.MAX_BYTES, seconds=PAGE_SECONDS)
+    except errors.Unavailable as error:  # of the page, and not of the API
+        raise errors.UserError(f"the metrics page of {page.component} cannot be read: {error}") from error
+    if answer.status != HTTPStatus.OK:
+        raise errors.UserError(f"the metrics page of {page.component} answers with status {answer.status}")
+    return answer.text
 
 
 async def _scale(story: Story, kube: Kube, url: str, *, on_gpu: bool) -> None:
