@@ -8,7 +8,10 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.data_dir import DataDir
+from serving.embedded.kubelet import shutdown
 from serving.embedded.supervisor import supervisor
+from serving.router.envoy.process.envoy_process import EnvoyProcess
+from serving.settings import DEFAULTS
 from serving.system import processes
 
 READY_SECONDS = 60.0
@@ -56,7 +59,7 @@ class Stack:
             await asyncio.sleep(POLL_SECONDS)
 
     async def end(self) -> None:
-        """Stop `up`, and any components that survived it because it was killed; then remove the data."""
+        """Stop `up`, and what has survived it because it was forced or killed; then remove the data."""
         if self._up is not None and self._up.returncode is None:
             self._up.terminate()
             with contextlib.suppress(TimeoutError):
@@ -65,7 +68,7 @@ class Stack:
             if self._up.returncode is None:
                 self._up.kill()
                 await self._up.wait()
-        if self._components_run():
+        if self._is_anything_left():
             down = await asyncio.create_subprocess_exec(
                 *_slipway("down", self.where),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -75,8 +78,13 @@ class Stack:
             await down.wait()
         await asyncio.to_thread(shutil.rmtree, self.where.root, True)
 
-    def _components_run(self) -> bool:
-        return any(processes.read_running(self.where.identity(name)) for name in supervisor.COMPONENTS)
+    def _is_anything_left(self) -> bool:
+        """Whether a component, a replica or Envoy runs."""
+        return (
+            any(processes.read_running(self.where.identity(name)) for name in supervisor.COMPONENTS)
+            or bool(shutdown.running(self.where))
+            or EnvoyProcess(self.where, DEFAULTS.gateway).running() is not None
+        )
 
 
 def _slipway(command: str, where: DataDir) -> list[str]:
