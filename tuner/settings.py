@@ -59,7 +59,7 @@ class LoadSettings(Section):
     requests some more."""
     window_bytes: Bytes = 128 * 1024 * 1024
     """Most memory of the records of one window, those of all its processes together: 44 bytes for each
-    request and 8 for each token. A trial whose window has more fails. 3,000,000 requests fit: 14 minutes at
+    request and 8 for each token. The experiment fails at a longer one. 3,000,000 requests fit: 14 minutes at
     3,500 requests/s, two and a half at 20,000. The summary of the window takes several times as much memory,
     and the controllers of an installation on a cluster have 2 GiB."""
     first_rate: Rate = 5.0

@@ -100,15 +100,12 @@ class LeaderElection:
     async def _acquire(self, on_waiting: Callable[[], None]) -> float:
         """Wait until this process has the Lease; return when it sent the write, in monotonic seconds."""
         leader = None
-        longest = self._timing.request
         while True:
             try:
-                holder, sent = await self._attempt(longest)
+                holder, sent = await self._attempt()
             except (errors.ApiError, errors.Unavailable) as error:
                 log.info("Lease %s/%s cannot be acquired: %s", self._namespace, self._name, error)
-                longest = self._timing.renew
             else:
-                longest = self._timing.request
                 if holder == self._identity:
                     log.info("%s leads", self._identity)
                     return sent
@@ -129,7 +126,7 @@ class LeaderElection:
             await asyncio.sleep(self._timing.retry)
             try:
                 async with asyncio.timeout(renewed + self._timing.renew - clock.monotonic()):
-                    holder, sent = await self._attempt(self._timing.request)
+                    holder, sent = await self._attempt()
             except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
                 problem = str(error) or "no answer"
             else:
@@ -139,17 +136,19 @@ class LeaderElection:
             if clock.monotonic() - renewed >= self._timing.renew:
                 raise errors.LeadershipLost(f"not renewed for {self._timing.renew:g} s: {problem}")
 
-    async def _attempt(self, longest: float) -> _Attempt:
-        """Acquire or renew the Lease if it is free or this process has it; a request takes `longest` seconds.
+    async def _attempt(self) -> _Attempt:
+        """Acquire or renew the Lease if it is free or this process has it.
+
+        With an API that takes longer than `Timing.request` a process could not keep the Lease.
 
         Raises:
             errors.Busy: the API refuses a request; the next attempt comes after `Timing.retry` all the same.
-            errors.Unavailable: also after `longest` without an answer.
+            errors.Unavailable: also after `Timing.request` without an answer.
             errors.Conflict, errors.AlreadyExists: somebody else wrote it meanwhile; the next attempt reads
                 who has it.
         """
         try:
-            lease = await self._answered(self._kube.get(kinds.LEASE, self._namespace, self._name), longest)
+            lease = await self._answered(self._kube.get(kinds.LEASE, self._namespace, self._name))
         except errors.NotFound:
             lease = {"metadata": {"namespace": self._namespace, "name": self._name}}
         spec = lease.get("spec") or {}
@@ -159,10 +158,11 @@ class LeaderElection:
         desired = {**lease, "spec": self._renewed(spec)}
         write = self._kube.update if "resourceVersion" in lease["metadata"] else self._kube.create
         sent = clock.monotonic()
-        await self._answered(write(kinds.LEASE, desired), longest)
+        await self._answered(write(kinds.LEASE, desired))
         return _Attempt(self._identity, sent)
 
-    async def _answered(self, request: Awaitable[Object], longest: float) -> Object:
+    async def _answered(self, request: Awaitable[Object]) -> Object:
+        longest = self._timing.request
         try:
             # A refusal that is waited for here would look like no answer.
             with refusals.passed_on():

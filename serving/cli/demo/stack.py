@@ -79,12 +79,15 @@ class Stack:
         await asyncio.to_thread(shutil.rmtree, self.where.root, True)
 
     def _is_anything_left(self) -> bool:
-        """Whether a component, a replica or Envoy runs."""
-        return (
-            any(processes.read_running(self.where.identity(name)) for name in supervisor.COMPONENTS)
-            or bool(shutdown.running(self.where))
-            or EnvoyProcess(self.where, DEFAULTS.gateway).running() is not None
-        )
+        """Whether a component, a replica or Envoy runs, or may run, as /proc cannot be read."""
+        try:
+            return (
+                any(processes.read_running(self.where.identity(name)) for name in supervisor.COMPONENTS)
+                or bool(shutdown.running(self.where))
+                or EnvoyProcess(self.where, DEFAULTS.gateway).running() is not None
+            )
+        except OSError:
+            return True
 
 
 def _slipway(command: str, where: DataDir) -> list[str]:

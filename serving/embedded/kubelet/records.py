@@ -154,9 +154,13 @@ class RunDirectory:
         return read_json(self.path / _NOT_LIMITED) or {}
 
     def record_not_limited(self, reasons: Mapping[str, str]) -> None:
-        """Record these reasons, by resource, if there are any; raises OSError if the disk is full."""
+        """Record these reasons, by resource, in place of those of an earlier try to start the run; raises
+        OSError if the disk is full.
+        """
         if reasons:
             write_json(self.path / _NOT_LIMITED, dict(reasons))
+        else:
+            (self.path / _NOT_LIMITED).unlink(missing_ok=True)
 
     @property
     def termination_message(self) -> str:

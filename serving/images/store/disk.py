@@ -61,8 +61,9 @@ def full_disk_mapped() -> Iterator[None]:
 
 @contextmanager
 def failures_mapped() -> Iterator[None]:
-    """Map an OSError of the disk to errors.Temporary, as an attempt without a reason would be repeated for
-    ever. Those of a network, TimeoutError and ConnectionError, are raised as they are.
+    """Map each OSError to errors.Temporary, as an attempt without a reason would be repeated for ever.
+
+    The requests to registries map theirs before; a TimeoutError here is of a disk on a network.
 
     Raises:
         errors.Temporary: `DiskFull`, `StoreFailed`.
@@ -70,8 +71,6 @@ def failures_mapped() -> Iterator[None]:
     try:
         with full_disk_mapped():
             yield
-    except (TimeoutError, ConnectionError):
-        raise
     except OSError as error:
         log.exception("the model store cannot be read or written")
         raise errors.Temporary("StoreFailed", f"the model store: {error}") from error

@@ -121,7 +121,7 @@ class ExperimentLoad(Base):
             ge=1,
             le=3600,
             description="Length of a measured window. A window with more than 3,000,000 requests exceeds the"
-            " default of the setting tuner.load.window_bytes, and the trial fails.",
+            " default of the setting tuner.load.window_bytes, and the experiment fails.",
         ),
     ] = 10
     warmup_seconds: Annotated[

@@ -285,7 +285,7 @@ class GenerationEngine:
 
     def _prefill(self) -> None:
         """Read as many prompt tokens as a step may: short prompts together, a long one in chunks."""
-        budget = self._limits.prompt_tokens_per_step - self._copied // COPIES_PER_TOKEN
+        budget = most = self._limits.prompt_tokens_per_step - self._copied // COPIES_PER_TOKEN
         self._copied = 0
         while budget > 0:
             if (reading := self._reading) is not None:
@@ -294,7 +294,7 @@ class GenerationEngine:
                 continue
             short = self._next_short(budget)
             if not short:
-                reading = self._reading = self._next_alone()
+                reading = self._reading = self._next_alone(most)
                 if reading is None:
                     return
                 budget -= self._copy_prefix(reading)
@@ -346,15 +346,15 @@ class GenerationEngine:
                 taken.append(self._waiting.popleft())
         return taken
 
-    def _next_alone(self) -> Generation | None:
+    def _next_alone(self, most: int) -> Generation | None:
         """Return the next waiting request, if the batch has a place for it, and if a prefix of its prompt is
-        cached or no step can read it whole.
+        cached or this step could not read it whole, with `most` tokens.
         """
         with self._condition:
             if not self._waiting or len(self._rows) >= self._limits.sequences:
                 return None
             prompt = self._waiting[0].request.prompt
-            is_long = len(prompt) > self._limits.prompt_tokens_per_step
+            is_long = len(prompt) > most
             return self._waiting.popleft() if is_long or self._prefixes.longest(prompt) else None
 
     def _copy_prefix(self, reading: Generation) -> int:

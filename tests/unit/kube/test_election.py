@@ -2,33 +2,13 @@
 
 import asyncio
 import logging
-from typing import Any
 
 import pytest
 
-from serving import errors
 from serving.kube.connection.client import Configuration, Kube
 from serving.kube.election import LeaderElection, Timing
-from serving.objects import Object
 from tests.rig.control_plane.convergence import running, until
 from tests.rig.machine.tcp_server import tcp_server
-
-
-async def test_lease_is_acquired_when_each_request_takes_longer_than_a_renewal_may() -> None:
-    timing = Timing(lease=3, renew=1.0, retry=0.01)
-
-    class Slow:
-        async def get(self, *_: Any) -> Object:
-            await asyncio.sleep(1.2 * timing.request)
-            raise errors.NotFound(404, "NotFound", "no Lease")
-
-        async def create(self, _: Any, obj: Object) -> Object:
-            await asyncio.sleep(1.2 * timing.request)
-            return obj
-
-    slow: Any = Slow()
-    async with asyncio.timeout(5):
-        assert await LeaderElection(slow, "default", "leader", "a", timing)._acquire(lambda: None) > 0
 
 
 async def test_message_is_the_refusal_when_the_api_is_busy_for_longer_than_a_request(

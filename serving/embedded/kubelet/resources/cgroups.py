@@ -116,8 +116,8 @@ class Cgroups:
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
         pods_writes = process_limit_writes(self.layout, name, self.pids_limit)
         failed = self._write([*pods_writes, *limit_writes(self.layout, name, limits)])
-        is_gone = not all(Path(group).is_dir() for group in groups)
-        if failed and (is_gone or any(error.errno == errno.EBUSY for error in failed.values())):
+        # ENOENT is of a cgroup that is gone, or that the zygote could not make.
+        if any(error.errno in (errno.EBUSY, errno.ENOENT, errno.ENODEV) for error in failed.values()):
             raise OSError("; ".join(str(error.strerror) for error in failed.values()))
         return self._limited(name, groups, failed)
 

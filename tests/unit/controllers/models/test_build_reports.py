@@ -140,12 +140,6 @@ async def test_attempts_of_a_version_count_when_the_model_store_fails(
     assert all(record.levelno == logging.ERROR and record.exc_info for record in logged)
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError()], ids=repr)
-def test_failure_of_a_network_is_none_of_the_model_store(error: OSError) -> None:
-    with pytest.raises(type(error)), disk.failures_mapped():
-        raise error
-
-
 @pytest.mark.parametrize(
     "edit", [{"phase": "Pending"}, {"phase": "Failed"}, {}], ids=["unfinished", "failed", "same phase"]
 )

@@ -595,3 +595,12 @@ def test_rest_of_a_long_prompt_counts_as_its_tokens_when_no_prefix_is_held(make)
         client.wait()
     assert rig.decoder.parts == [50, 10, 30]
     assert rig.decoder.calls[0] == 3, "the rest of 10 and the prompt of 30 are of one step"
+
+
+def test_prompt_is_read_in_chunks_when_copies_of_an_ended_sequence_take_a_part_of_the_step(make) -> None:
+    rig = make(per_step=40)
+    clients = [rig.submit(150, 1)[0], rig.submit(38, 1)[0]]
+    rig.start()
+    for client in clients:
+        client.wait()
+    assert rig.decoder.parts == [40, 40, 40, 30, 40 - 150 // engine.COPIES_PER_TOKEN, 2]
