@@ -160,12 +160,21 @@ async def test_a_capture_that_was_killed_in_its_push_is_completed_by_the_next(
     shared_registry: RegistryServer, container: Container, built: Built
 ) -> None:
     repository = container.repository
-    layers = f"{repository.partition('/')[2]}/_layers/sha256/*"
+    links = f"{repository.partition('/')[2]}/_layers/sha256/*/link"  # written once a blob is committed
+
+    def is_large_blob_pushed() -> bool:  # one that the log, in tenths of a MiB, does not round to 0
+        try:
+            digests = {link.parent.name for link in shared_registry.data.rglob(links)}
+            blobs = [blob for digest in digests for blob in shared_registry.data.rglob(f"{digest}/data")]
+            return any(blob.stat().st_size > 200_000 for blob in blobs)
+        except FileNotFoundError:  # an upload has ended while its folder was read
+            return False
+
     async with FaultyProxy(shared_registry.port) as proxy:
         proxy.faults.hang_after = 1_500  # responses to about one blob by each connection
         container.repository = repository.replace(shared_registry.host, proxy.host)
         async with container.running() as process:
-            await until(lambda: any(shared_registry.data.rglob(layers)), "a blob is pushed")
+            await until(is_large_blob_pushed, "a blob is pushed")
             process.send_signal(signal.SIGKILL)
     container.repository = repository
     ended = await container.run()
