@@ -409,7 +409,7 @@ class Forecaster:
             self._convert(unit)
 
     def _convert(self, unit: float) -> None:
-        """Convert what was learned at another `unit`; the fit, whose levels had another floor, is dropped."""
+        """Convert the loads, levels and errors of another `unit`, and drop the fit of its levels."""
         floor = _floor(unit)
 
         def level(before: float) -> float:

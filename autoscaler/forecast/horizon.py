@@ -253,7 +253,7 @@ class Horizon:
         self._refresh()
 
     def change_floor(self, before: float, after: float) -> None:
-        """Convert what was learned from levels with another floor.
+        """Convert the mean load, volatility and errors, which levels with another floor have given.
 
         The errors of levels near the mean load change by one factor, and so does the volatility, of which
         most errors are multiples.

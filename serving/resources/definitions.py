@@ -29,7 +29,8 @@ class Definition:
     """None for a kind without a status subresource."""
     columns: tuple[PrinterColumn, ...]
     created_in_order: bool = False
-    """Whether the embedded API creates no object with an earlier time than another, whatever the clock."""
+    """Whether the embedded API gives no object an earlier creation time than an older object has, also after
+    the clock was set back."""
 
 
 @cache

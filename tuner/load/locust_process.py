@@ -29,7 +29,7 @@ _READ_BYTES = 1 << 18
 _TAIL_BYTES = 2000
 """Bytes of standard error to keep for the message of a failure."""
 _MOST_CHARACTERS = 300
-"""Characters to keep of what the process, which runs anybody's code, says about a failure."""
+"""Most characters of an error text of the process, which runs anybody's code."""
 _GAPS_BYTES = 128
 """Bytes of the objects of a `TokenGaps` besides the gaps."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")

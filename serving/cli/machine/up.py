@@ -165,7 +165,7 @@ def down(data_dir: OwnDataDir = None) -> None:
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
         if not asyncio.run(has_ended_within(record[0], _longest_stop(where))):
             raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")
-        patience = _longest_stop(where)  # another `down` may be stopping what is left
+        patience = _longest_stop(where)  # another `down` may be stopping the rest
     try:
         # A forced or killed `up` leaves processes; after any other end of it there are none.
         with supervisor.owned(where, command="down", patience=patience):
@@ -173,7 +173,7 @@ def down(data_dir: OwnDataDir = None) -> None:
     except supervisor.OwnedByUp:
         if not has_run:
             raise
-        # Another `up` has begun since: it has adopted what was left.
+        # Another `up` has begun since, and has adopted the processes that were left.
     print("Stopped.")
 
 
